@@ -1,0 +1,569 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a profile may say, as data, and the check of one profile against it.
+
+A profile (``profiles/<name>.yml``) says what a node must be. ``SCHEMA`` below describes every key: its type, its
+range and what it means. Preflight checks every profile against it on the controller; ``node_health`` does so on the
+node, hence Python 3.9 and the standard library only.
+
+A key is described by a dict:
+
+``type``         ``section`` (fixed keys, in ``keys``), ``map`` (free keys, all of them like ``values``), ``list``
+                 (all items like ``items``), ``str``, ``int``, ``number`` or ``bool``
+``description``  what the key means, with its unit
+``nullable``     True where ``null`` is a meaning of its own (the description says which)
+``optional``     True where the key may be left out; all others must be there, since roles read them
+``choices``      the values allowed
+``min``/``max``  the range of a number, both included
+``pattern``      for a str: a regular expression it matches in full; for a map: one that its keys match;
+                 ``pattern_help`` says it in words
+``rule``         name of a function below for what no single key can tell (``RULES``)
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, Callable, NamedTuple
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with a profile."""
+
+    path: str  # where, as a dotted path: platform.clock.max_offset_s
+    expected: str
+    found: str
+    hint: str = ""  # what to do, e.g. the key that was probably meant
+
+    def __str__(self) -> str:
+        text = f"{self.path}: expected {self.expected}, found {self.found}"
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+_HEX4 = {"pattern": "[0-9a-f]{4}", "pattern_help": "four lower-case hexadecimal digits in quotes, e.g. \"10de\""}
+
+_MATCH_RULE: dict[str, Any] = {
+    "type": "section",
+    "description": "A PCI function matches the rule when all keys given here are equal to its own.",
+    "rule": "match_rule_is_not_empty",
+    "keys": {
+        "vendor": {"type": "str", "optional": True, "description": "PCI vendor id.", **_HEX4},
+        "device": {"type": "str", "optional": True, "description": "PCI device id.", **_HEX4},
+        "class": {
+            "type": "str",
+            "optional": True,
+            "description": "PCI base class and subclass, e.g. 0108 for NVM Express.",
+            **_HEX4,
+        },
+    },
+}
+
+_DEVICE_CLASS: dict[str, Any] = {
+    "type": "section",
+    "description": "One kind of device: how it is recognised, and how many of it a node has.",
+    "keys": {
+        "match": {
+            "type": "list",
+            "min_items": 1,
+            "description": "A device that matches any of these rules is of this kind.",
+            "items": _MATCH_RULE,
+        },
+        "count": {
+            "type": "int",
+            "min": 0,
+            "max": 256,
+            "description": "How many PCI functions of this kind a complete node has.",
+        },
+        "link": {
+            "type": "section",
+            "nullable": True,
+            "description": "The PCIe link that each of them must have trained to; null = not judged.",
+            "keys": {
+                "speed_gts": {
+                    "type": "number",
+                    "choices": [2.5, 5, 8, 16, 32, 64],
+                    "description": "Transfer rate in GT/s (32 = PCIe generation 5).",
+                },
+                "width": {"type": "int", "choices": [1, 2, 4, 8, 16], "description": "Number of lanes."},
+            },
+        },
+        "pair_with": {
+            "type": "str",
+            "nullable": True,
+            "pattern": "[a-z][a-z0-9_]*",
+            "pattern_help": "the name of another kind of device of this profile",
+            "description": "The kind of device of which each of these has one of its own below the same PCIe switch "
+            "(GPUDirect RDMA takes that path); null = no pairing.",
+        },
+        "without_os_disk": {
+            "type": "bool",
+            "optional": True,
+            "description": "True: a disk that the running system lives on does not count as one of this kind.",
+        },
+    },
+}
+
+SCHEMA: dict[str, Any] = {
+    "type": "section",
+    "description": "What a node must be.",
+    "keys": {
+        "schema": {"type": "int", "choices": [1], "description": "Version of this schema."},
+        "description": {"type": "str", "description": "One line: which nodes this profile is for."},
+        "devices": {
+            "type": "map",
+            "pattern": "[a-z][a-z0-9_]*",
+            "pattern_help": "a name in lower case, e.g. gpu",
+            "rule": "pairs_name_a_device_class",
+            "description": "Kinds of PCI devices by name (gpu, hca, nvswitch, ethernet, data_disk).",
+            "values": _DEVICE_CLASS,
+        },
+        "platform": {
+            "type": "section",
+            "description": "The machine below the packages: system, clock, CPU, kernel, firmware settings.",
+            "keys": {
+                "system": {
+                    "type": "section",
+                    "description": "How the machine names itself (SMBIOS type 1).",
+                    "keys": {
+                        "manufacturer": {"type": "str", "description": "SMBIOS system manufacturer."},
+                        "product": {"type": "str", "description": "SMBIOS product name."},
+                    },
+                },
+                "clock": {
+                    "type": "section",
+                    "rule": "tracking_is_finer_than_stepping",
+                    "description": "Time of day.",
+                    "keys": {
+                        "servers": {
+                            "type": "list",
+                            "description": "NTP servers. Site data: left empty in a profile and set by "
+                            "node_profile_overrides_fleet. Must not be empty unless time_sync_manage is false.",
+                            "items": {
+                                "type": "section",
+                                "description": "One NTP server.",
+                                "keys": {
+                                    "address": {
+                                        "type": "str",
+                                        "pattern": r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?",
+                                        "pattern_help": "a host name or an IP address",
+                                        "description": "Host name or IP address.",
+                                    },
+                                    "port": {
+                                        "type": "int",
+                                        "min": 1,
+                                        "max": 65535,
+                                        "optional": True,
+                                        "description": "UDP port; 123 where left out.",
+                                    },
+                                    "options": {
+                                        "type": "str",
+                                        "optional": True,
+                                        "pattern": r"[a-z0-9 .-]*",
+                                        "pattern_help": "chrony server options on one line, e.g. \"iburst maxpoll 8\"",
+                                        "description": "chrony's options for this server.",
+                                    },
+                                },
+                            },
+                        },
+                        "max_offset_s": {
+                            "type": "number",
+                            "min": 0.01,
+                            "max": 300,
+                            "description": "Seconds. A clock further off from the controller's is stepped before "
+                            "anything that needs TLS or signed package lists.",
+                        },
+                        "max_tracking_offset_s": {
+                            "type": "number",
+                            "min": 0.0001,
+                            "max": 10,
+                            "description": "Seconds. The offset to its NTP servers that a node may show once it has "
+                            "converged.",
+                        },
+                    },
+                },
+                "cpu": {
+                    "type": "section",
+                    "description": "Processors.",
+                    "keys": {
+                        "sockets": {"type": "int", "min": 1, "max": 8, "description": "Processors in sockets."},
+                        "numa_nodes_per_socket": {
+                            "type": "int",
+                            "choices": [1, 2, 4],
+                            "description": "NUMA nodes with CPUs for each socket: 1 = sub-NUMA clustering (SNC) off, "
+                            "2 and 4 = SNC-2 and SNC-4.",
+                        },
+                        "governor": {
+                            "type": "str",
+                            "nullable": True,
+                            "choices": ["performance", "powersave", "schedutil", "ondemand", "conservative"],
+                            "description": "Frequency governor; null = not judged (no frequency scaling).",
+                        },
+                    },
+                },
+                "kernel": {
+                    "type": "section",
+                    "description": "The kernel and how it is started.",
+                    "keys": {
+                        "version": {
+                            "type": "str",
+                            "nullable": True,
+                            "description": "Exact release as uname -r prints it; null = the distribution's.",
+                        },
+                        "arguments": {
+                            "type": "list",
+                            "description": "Arguments that the kernel must have been started with.",
+                            "items": {
+                                "type": "str",
+                                "pattern": r"[^\s=]+(=\S*)?",
+                                "pattern_help": "one argument without blanks, e.g. iommu=pt",
+                                "description": "One argument.",
+                            },
+                        },
+                    },
+                },
+                "iommu": {
+                    "type": "str",
+                    "choices": ["off", "passthrough", "translated"],
+                    "description": "State of the IOMMU: off (none in /sys/class/iommu), passthrough (groups of type "
+                    "identity) or translated.",
+                },
+                "acs_redirect": {
+                    "type": "str",
+                    "choices": ["off", "keep"],
+                    "description": "PCIe ACS redirection on the bridges between paired devices: off (peer-to-peer "
+                    "traffic stays below the switch), or keep as found (virtual machines need it).",
+                },
+                "bios": {
+                    "type": "map",
+                    "pattern": "[A-Za-z][A-Za-z0-9]*",
+                    "pattern_help": "the name of a Redfish BIOS attribute",
+                    "description": "BIOS attributes by their Redfish name. Attributes not named are not judged.",
+                    "values": {"type": "str", "description": "Value as the BIOS registry spells it."},
+                },
+            },
+        },
+        "packages": {
+            "type": "section",
+            "description": "Versions and sources of software.",
+            "keys": {
+                "chrony": {
+                    "type": "section",
+                    "description": "The time daemon, from the distribution.",
+                    "keys": {
+                        "version": {
+                            "type": "str",
+                            "nullable": True,
+                            "description": "Exact package version; null = the distribution's candidate, then held.",
+                        },
+                    },
+                },
+                "node_exporter": {
+                    "type": "section",
+                    "rule": "tarball_has_version_and_sha256",
+                    "description": "Prometheus node exporter.",
+                    "keys": {
+                        "source": {
+                            "type": "str",
+                            "choices": ["distro", "vendor", "mirror"],
+                            "description": "distro = the distribution's package, vendor = the project's release "
+                            "tarball, mirror = the same tarball from a server of one's own.",
+                        },
+                        "version": {
+                            "type": "str",
+                            "nullable": True,
+                            "pattern": r"\d+\.\d+\.\d+",
+                            "pattern_help": "a version of three numbers, e.g. \"1.11.1\"",
+                            "description": "Version of the tarball (vendor and mirror); null with source distro only.",
+                        },
+                        "sha256": {
+                            "type": "str",
+                            "nullable": True,
+                            "pattern": "[0-9a-f]{64}",
+                            "pattern_help": "64 lower-case hexadecimal digits",
+                            "description": "SHA-256 of the linux-amd64 tarball; null with source distro only.",
+                        },
+                        "distro_version": {
+                            "type": "str",
+                            "nullable": True,
+                            "description": "Exact package version with source distro; null = the distribution's "
+                            "candidate, then held.",
+                        },
+                    },
+                },
+            },
+        },
+        "firmware": {
+            "type": "map",
+            "pattern": "[a-z][a-z0-9_]*",
+            "pattern_help": "a name in lower case, e.g. bios",
+            "description": "The firmware manifest: components by name (bios, idrac, cpld, gpu_vbios, hca, transceiver).",
+            "values": {
+                "type": "section",
+                "description": "One firmware component.",
+                "keys": {
+                    "version": {
+                        "type": "str",
+                        "nullable": True,
+                        "description": "Exact version of every part of this kind; null = all parts of a kind must be "
+                        "equal, whichever version that is.",
+                    },
+                },
+            },
+        },
+        "limits": {
+            "type": "section",
+            "description": "Numbers that measured values are judged by.",
+            "keys": {
+                "gpu": {
+                    "type": "section",
+                    "nullable": True,
+                    "description": "For each GPU; null = the node has none.",
+                    "keys": {
+                        "memory_mib": {"type": "int", "min": 1, "description": "Memory as nvidia-smi reports it, MiB."},
+                        "nvlink_links": {"type": "int", "min": 0, "max": 64, "description": "Active NVLink links."},
+                        "nvlink_link_gbytes_per_s": {
+                            "type": "number",
+                            "min": 0,
+                            "description": "Speed of one link as the driver reports it, GB/s.",
+                        },
+                        "uncorrectable_remapped_rows": {
+                            "type": "int",
+                            "min": 0,
+                            "max": 512,
+                            "description": "Rows remapped for uncorrectable errors above which the GPU is replaced.",
+                        },
+                    },
+                },
+                "infiniband": {
+                    "type": "section",
+                    "nullable": True,
+                    "description": "For each InfiniBand port; null = the node has none.",
+                    "keys": {
+                        "rate_gbit_per_s": {
+                            "type": "int",
+                            "choices": [40, 56, 100, 200, 400, 800],
+                            "description": "Rate as ibstat reports it, Gb/s.",
+                        },
+                    },
+                },
+                "file_system_used_percent": {
+                    "type": "int",
+                    "min": 1,
+                    "max": 100,
+                    "description": "Use of a file system, in percent, from which on it counts as full.",
+                },
+            },
+        },
+        "required_checks": {
+            "type": "list",
+            "description": "Ids of the health checks that must have been assessed: one of them skipped is unknown.",
+            "items": {
+                "type": "str",
+                "pattern": r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*",
+                "pattern_help": "the id of a check, e.g. gpu.ecc",
+                "description": "One id.",
+            },
+        },
+    },
+}
+
+
+# Rules that no single key can tell. Each gets the path and a section of the right type (but whose keys may still be
+# wrong or missing: those are reported by themselves, so a rule says nothing about them).
+
+
+def _match_rule_is_not_empty(path: str, section: dict) -> list[Problem]:
+    if section:
+        return []
+    return [Problem(path, "at least one of vendor, device, class", "an empty rule", "it would match every device")]
+
+
+def _pairs_name_a_device_class(path: str, section: dict) -> list[Problem]:
+    problems = []
+    for name, device in section.items():
+        other = device.get("pair_with") if isinstance(device, dict) else None
+        if isinstance(other, str) and (other not in section or other == name):
+            others = [key for key in section if key != name]
+            problems.append(
+                Problem(
+                    f"{path}.{name}.pair_with",
+                    f"another kind of device of this profile ({', '.join(others) or 'there is none'})",
+                    repr(other),
+                    did_you_mean(other, others),
+                )
+            )
+    return problems
+
+
+def _tracking_is_finer_than_stepping(path: str, section: dict) -> list[Problem]:
+    step, tracking = section.get("max_offset_s"), section.get("max_tracking_offset_s")
+    if _is_number(step) and _is_number(tracking) and tracking > step:
+        return [
+            Problem(
+                f"{path}.max_tracking_offset_s",
+                f"at most max_offset_s ({step})",
+                str(tracking),
+                "a clock within one limit and beyond the other would never be mended",
+            )
+        ]
+    return []
+
+
+def _tarball_has_version_and_sha256(path: str, section: dict) -> list[Problem]:
+    if section.get("source") not in ("vendor", "mirror"):
+        return []
+    return [
+        Problem(f"{path}.{key}", f"a value, since {path}.source is {section['source']}", "null")
+        for key in ("version", "sha256")
+        if key in section and section[key] is None
+    ]
+
+
+RULES: dict[str, Callable[[str, dict], list[Problem]]] = {
+    "match_rule_is_not_empty": _match_rule_is_not_empty,
+    "pairs_name_a_device_class": _pairs_name_a_device_class,
+    "tracking_is_finer_than_stepping": _tracking_is_finer_than_stepping,
+    "tarball_has_version_and_sha256": _tarball_has_version_and_sha256,
+}
+
+_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
+    "section": ("a section of keys", (dict,)),
+    "map": ("a section of keys", (dict,)),
+    "list": ("a list", (list, tuple)),
+    "str": ("a string", (str,)),
+    "int": ("a whole number", (int,)),
+    "number": ("a number", (int, float)),
+    "bool": ("true or false", (bool,)),
+}
+
+
+def validate(profile: Any) -> list[Problem]:
+    """All that is wrong with a profile (a merged one, as roles see it); an empty list when nothing is.
+
+    :arg profile: the data of a profile file, deep-merged with its override layers.
+    """
+    return _check(SCHEMA, profile, "")
+
+
+def did_you_mean(word: str, known: Any) -> str:
+    """``did you mean 'x'?`` for the most similar known word; an empty string when none is near."""
+    close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def describe(path: str) -> dict[str, Any]:
+    """The description of a key by its dotted path (list items and map entries by any name). Raises KeyError."""
+    node = SCHEMA
+    for part in path.split("."):
+        if node["type"] == "map":
+            node = node["values"]
+        elif node["type"] == "list":
+            node = node["items"]
+        else:
+            node = node["keys"][part]
+    return node
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _expected(node: dict[str, Any]) -> str:
+    """What a key must be, in words."""
+    if "choices" in node:
+        text = "one of " + ", ".join(str(choice) for choice in node["choices"])
+    elif "pattern_help" in node and node["type"] == "str":
+        text = node["pattern_help"]
+    else:
+        text = _TYPES[node["type"]][0]
+        if "min" in node and "max" in node:
+            text += f" from {node['min']} to {node['max']}"
+        elif "min" in node:
+            text += f" of at least {node['min']}"
+        if node.get("min_items"):
+            text += f" of at least {node['min_items']}"
+    return text + (" or null" if node.get("nullable") else "")
+
+
+def _found(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a section" if value else "an empty section"
+    if isinstance(value, (list, tuple)):
+        return "a list" if value else "an empty list"
+    if isinstance(value, str):
+        return f"the string {value!r}"
+    return str(value)
+
+
+def _check(node: dict[str, Any], value: Any, path: str) -> list[Problem]:
+    kind = node["type"]
+    if value is None and node.get("nullable"):
+        return []
+    wrong = Problem(path or "the profile", _expected(node), _found(value), _quoting_hint(kind, value))
+    right_type = isinstance(value, _TYPES[kind][1]) and (kind == "bool" or not isinstance(value, bool))
+    if not right_type:
+        return [wrong]
+    problems: list[Problem] = []
+    if kind == "section":
+        problems += _check_section(node, value, path)
+    elif kind == "map":
+        problems += _check_map(node, value, path)
+    elif kind == "list":
+        if len(value) < node.get("min_items", 0):
+            return [wrong]
+        for index, item in enumerate(value):
+            problems += _check(node["items"], item, f"{path}[{index}]")
+    elif "choices" in node:
+        if value not in node["choices"]:
+            return [wrong._replace(hint=did_you_mean(value, node["choices"]) if kind == "str" else "")]
+    elif kind == "str":
+        if not re.fullmatch(node.get("pattern", r"[^\n]*\S[^\n]*"), value):
+            expected = wrong.expected if "pattern" in node else "a string that is not empty, on one line"
+            return [wrong._replace(expected=expected)]
+    elif _is_number(value) and not node.get("min", value) <= value <= node.get("max", value):
+        return [wrong]
+    if "rule" in node:
+        problems += RULES[node["rule"]](path, value)
+    return problems
+
+
+def _check_section(node: dict[str, Any], value: dict, path: str) -> list[Problem]:
+    problems = []
+    keys = node["keys"]
+    for key, item in value.items():
+        where = f"{path}.{key}" if path else str(key)
+        if key not in keys:
+            hint = did_you_mean(key, [known for known in keys if known not in value] or keys)
+            problems.append(Problem(where, "one of the keys " + ", ".join(keys), "an unknown key", hint))
+        else:
+            problems += _check(keys[key], item, where)
+    for key, inner in keys.items():
+        if key not in value and not inner.get("optional"):
+            where = f"{path}.{key}" if path else key
+            problems.append(Problem(where, _expected(inner), "nothing (the key is missing)"))
+    return problems
+
+
+def _check_map(node: dict[str, Any], value: dict, path: str) -> list[Problem]:
+    problems = []
+    for key, item in value.items():
+        where = f"{path}.{key}" if path else str(key)
+        if not (isinstance(key, str) and re.fullmatch(node["pattern"], key)):
+            problems.append(Problem(where, node["pattern_help"], f"the key {key!r}"))
+        else:
+            problems += _check(node["values"], item, where)
+    return problems
+
+
+def _quoting_hint(kind: str, value: Any) -> str:
+    """YAML reads 1.10 as a number and off as a boolean: the commonest reason for a wrong type."""
+    if kind == "str" and isinstance(value, bool):
+        return "YAML reads on, off, yes and no without quotes as true or false: put the value in quotes"
+    if kind == "str" and _is_number(value):
+        return "put the value in quotes"
+    if kind in ("int", "number", "bool") and isinstance(value, str):
+        return "write it without quotes (on the command line: -e with JSON, since key=value always gives strings)"
+    return ""

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vars plugin: gives every host the variable ``profile``, at no task of its own."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: gpufleet_profile
+author: The gpufleet authors
+version_added: "2.21"
+short_description: The variable profile for every host
+description:
+  - Gives the group C(all) one variable, C(profile), a template that calls the lookup C(gpufleet_profile). It is
+    evaluated where a play uses it, for the host at hand, so it costs no task.
+requirements:
+  - Enabled in C(ansible.cfg), C(vars_plugins_enabled).
+options:
+  stage:
+    description: Templates cost nothing until they are used, so both stages get it.
+    default: all
+    choices: [all, inventory, task]
+    type: str
+    ini:
+      - section: vars_gpufleet_profile
+        key: stage
+"""
+
+from typing import Any  # noqa: E402
+
+from ansible.inventory.group import Group  # noqa: E402
+from ansible.plugins.vars import BaseVarsPlugin  # noqa: E402
+from ansible.template import trust_as_template  # noqa: E402
+
+PROFILE_TEMPLATE = "{{ lookup('gpufleet_profile') }}"
+
+
+class VarsModule(BaseVarsPlugin):
+    """One variable for the group ``all``, wherever Ansible looks for group variables."""
+
+    REQUIRES_ENABLED = True
+    is_stateless = True
+
+    def get_vars(self, loader: Any, path: str, entities: Any, cache: bool = True) -> dict[str, Any]:
+        """``profile`` for the group all, nothing for any other group or host."""
+        entities = entities if isinstance(entities, list) else [entities]
+        if any(isinstance(entity, Group) and entity.name == "all" for entity in entities):
+            return {"profile": trust_as_template(PROFILE_TEMPLATE)}
+        return {}

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the test suite stage by stage and end with a table of durations.
+
+Every stage runs even when an earlier one failed, so that one run shows all that
+is wrong; a stage whose preparation failed is reported as not run, which counts as
+a failure. The whole output of each step is kept in build/test-logs/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LOGS = REPOSITORY / "build" / "test-logs"
+MACHINE_STATE = REPOSITORY / "build" / "machine-state.json"
+
+# A step that exceeds this is stuck: three times the slowest machine seen.
+STEP_LIMIT_S = 3600
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a stage; `needs` names steps without which it makes no sense."""
+
+    name: str
+    command: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Steps that share a time budget (CONTRIBUTING.md, "Time budget")."""
+
+    name: str
+    budget_min: int
+    says: str
+    steps: tuple[Step, ...]
+    fast: bool = False
+
+
+@dataclass
+class Outcome:
+    """What became of a step: seconds, and `passed`, `failed` or `not run`."""
+
+    stage: str
+    step: str
+    seconds: float
+    result: str
+    log: Path | None = field(default=None)
+
+
+def python(*arguments: str) -> tuple[str, ...]:
+    """Command line of this interpreter, which is the one of the project's environment."""
+    return (sys.executable, *arguments)
+
+
+def pytest(*arguments: str) -> tuple[str, ...]:
+    """Command line of pytest with a reminder of the slowest tests."""
+    return python("-m", "pytest", "-q", "--durations=5", *arguments)
+
+
+def shell_files() -> list[str]:
+    """Tracked files that start with a shell's shebang."""
+    names = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\n")
+    found = []
+    for name in filter(None, names):
+        path = REPOSITORY / name
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                first = file.readline(80)
+            if first.startswith(b"#!") and (b"bash" in first or first.rstrip().endswith(b"/sh")):
+                found.append(name)
+    return found
+
+
+def stages() -> tuple[Stage, ...]:
+    """The suite, in order. CONTRIBUTING.md says where a new test belongs."""
+    static = Stage(
+        "static",
+        8,
+        "linters and type checks",
+        (
+            Step("ruff", ("ruff", "check")),
+            Step("ruff-format", ("ruff", "format", "--check")),
+            Step("mypy", ("mypy",)),
+            Step("shellcheck", ("shellcheck", *shell_files())),
+            Step("yamllint", ("yamllint", "--strict", ".")),
+            Step("ansible-lint", ("ansible-lint", "--strict")),
+        ),
+        fast=True,
+    )
+    unit = Stage(
+        "unit",
+        8,
+        "pure logic, and modules through main()",
+        (Step("pytest-unit", pytest("-n", "2", "tests/unit", "tests/modules")),),
+        fast=True,
+    )
+    controller = Stage(
+        "controller",
+        8,
+        "the real ansible-playbook without nodes: preflight, reports, progress",
+        (
+            Step(
+                "pytest-controller",
+                pytest("-n", "2", "-m", "not lab and not container", "tests/integration"),
+            ),
+        ),
+        fast=True,
+    )
+    containers = Stage(
+        "containers",
+        20,
+        "roles in Debian 12 and 13 systemd containers",
+        (
+            Step("container-images", ("tools/container_images",)),
+            Step("molecule-containers", python("tools/molecule_scenarios.py", "containers"), ("container-images",)),
+            Step("pytest-container", pytest("-m", "container", "tests/integration"), ("container-images",)),
+        ),
+    )
+    lab = Stage(
+        "lab",
+        45,
+        "the virtual node: image if not cached (15), then 30 of boots and plays",
+        (
+            Step("lab-up", python("-m", "lab", "up")),
+            Step("pytest-lab", pytest("-m", "lab", "tests/integration"), ("lab-up",)),
+            Step("molecule-lab", python("tools/molecule_scenarios.py", "lab"), ("lab-up",)),
+            Step("bench", ("bench/host_tasks", "--playbook", "site.yml", "--hosts", "32"), ("lab-up",)),
+            Step("lab-down", python("-m", "lab", "down"), ("lab-up",)),
+        ),
+    )
+    return (static, unit, controller, containers, lab)
+
+
+def run_step(stage: Stage, step: Step, environment: dict[str, str]) -> Outcome:
+    """Run one step, its output on the screen and in its log."""
+    log = LOGS / f"{stage.name}-{step.name}.log"
+    print(f"\n--- {stage.name} / {step.name}: {shlex.join(step.command)[:160]}", flush=True)
+    began = time.monotonic()
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            step.command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert process.stdout is not None
+        try:
+            with process.stdout:
+                for line in process.stdout:
+                    file.write(line)
+                    sys.stdout.buffer.write(line)
+                    sys.stdout.buffer.flush()
+            code = process.wait(timeout=STEP_LIMIT_S)
+        except BaseException:
+            process.terminate()
+            process.wait(timeout=60)
+            raise
+    seconds = time.monotonic() - began
+    return Outcome(stage.name, step.name, seconds, "passed" if code == 0 else f"failed ({code})", log)
+
+
+def run_stages(chosen: tuple[Stage, ...]) -> list[Outcome]:
+    """Run all steps of the stages in order and return what became of each."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg")}
+    outcomes: list[Outcome] = []
+    broken: set[str] = set()
+    for stage in chosen:
+        for step in stage.steps:
+            missing = [need for need in step.needs if need in broken]
+            if missing:
+                outcome = Outcome(stage.name, step.name, 0.0, f"not run (needs {', '.join(missing)})")
+            else:
+                outcome = run_step(stage, step, environment)
+            if outcome.result != "passed":
+                broken.add(step.name)
+            outcomes.append(outcome)
+    return outcomes
+
+
+def print_table(chosen: tuple[Stage, ...], outcomes: list[Outcome], total: float) -> None:
+    """The closing table: each step with its time, each stage against its budget."""
+    print("\n=== durations")
+    for stage in chosen:
+        mine = [outcome for outcome in outcomes if outcome.stage == stage.name]
+        spent = sum(outcome.seconds for outcome in mine)
+        over = "  OVER BUDGET" if spent > stage.budget_min * 60 else ""
+        print(f"{stage.name:<12} {spent / 60:6.1f} min of {stage.budget_min}{over}")
+        for outcome in mine:
+            print(f"    {outcome.step:<22} {outcome.seconds:7.0f} s  {outcome.result}")
+    print(f"{'all':<12} {total / 60:6.1f} min")
+    failed = [outcome for outcome in outcomes if outcome.result != "passed"]
+    for outcome in failed:
+        where = f", see {outcome.log.relative_to(REPOSITORY)}" if outcome.log else ""
+        print(f"FAILED: {outcome.stage} / {outcome.step}: {outcome.result}{where}")
+    print(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
+
+
+def parse_arguments(names: list[str]) -> argparse.Namespace:
+    """Command line; --only takes stage names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fast", action="store_true", help="leave out containers and the virtual node")
+    parser.add_argument("--only", nargs="+", choices=names, metavar="STAGE", help=f"of: {', '.join(names)}")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the chosen stages between two records of the machine's state."""
+    everything = stages()
+    arguments = parse_arguments([stage.name for stage in everything])
+    if arguments.only:
+        chosen = tuple(stage for stage in everything if stage.name in arguments.only)
+    else:
+        chosen = tuple(stage for stage in everything if stage.fast or not arguments.fast)
+    # Static checks touch nothing, so they need no proof of it.
+    watched = {stage.name for stage in chosen} != {"static"}
+    LOGS.mkdir(parents=True, exist_ok=True)
+    print("This run does, in order:")
+    for stage in chosen:
+        print(f"  {stage.name:<12} {stage.says} (at most {stage.budget_min} min on 2 cores)")
+    if watched:
+        print("  and proves that clock, kernel modules and sysctls of this machine are as before.", flush=True)
+    began = time.monotonic()
+    record = Step("record", python("-m", "tests.machine_state", "record", str(MACHINE_STATE)))
+    compare = Step("compare", python("-m", "tests.machine_state", "compare", str(MACHINE_STATE)), ("record",))
+    machine = {name: Stage(name, 1, "", (step,)) for name, step in (("before", record), ("after", compare))}
+    plan = (machine["before"], *chosen, machine["after"]) if watched else chosen
+    outcomes = run_stages(plan)
+    print_table(plan, outcomes, time.monotonic() - began)
+    return 0 if all(outcome.result == "passed" for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
