@@ -13,6 +13,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,17 +157,21 @@ def run_step(stage: Stage, step: Step, environment: dict[str, str]) -> Outcome:
             step.command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         assert process.stdout is not None
+        watchdog = threading.Timer(STEP_LIMIT_S, process.kill)
+        watchdog.start()
         try:
             with process.stdout:
                 for line in process.stdout:
                     file.write(line)
                     sys.stdout.buffer.write(line)
                     sys.stdout.buffer.flush()
-            code = process.wait(timeout=STEP_LIMIT_S)
+            code = process.wait()
         except BaseException:
             process.terminate()
             process.wait(timeout=60)
             raise
+        finally:
+            watchdog.cancel()
     seconds = time.monotonic() - began
     return Outcome(stage.name, step.name, seconds, "passed" if code == 0 else f"failed ({code})", log)
 
