@@ -163,6 +163,7 @@ class CallbackModule(CallbackBase):
         record.batches_started += 1
         self._play_record = record
         self._batch = run_scope.nodes_of_batch(play)
+        record.begun.update(self._batch)
         # hosts that failed before are marked again by Ansible itself when the play starts
         self._removed = set()
         self._current_task = None

@@ -93,9 +93,9 @@ def describe(
         )
     else:
         reason = first_line(message) or "the task failed without a message"
-        step = own_step or f"read the whole message in report.json, mend the cause, run again from '{where}'"
+        step = own_step or "mend the cause (the whole message: 'failures' in report.json), then run again"
         if hidden and not own_step:
-            step = f"the message is hidden by no_log; run '{where}' by hand on the node to see it"
+            step = f"the message is hidden by no_log: do by hand on the node what '{where}' does, to see it"
     return Failure(kind, reason, step, message[:MESSAGE_LIMIT], task, role, path)
 
 

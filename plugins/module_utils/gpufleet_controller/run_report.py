@@ -92,12 +92,13 @@ class NodeRecord:
 
 @dataclass
 class PlayRecord:
-    """One play: the nodes it is for, and those whose batch came to its end."""
+    """One play: the nodes it is for, those whose batch began, and those whose batch came to its end."""
 
     name: str
     nodes: list[str]
     batches: int
     started: bool = False
+    begun: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
     batches_started: int = 0
 
@@ -194,9 +195,11 @@ class RunReport:
         for play in self.plays:
             if name not in play.nodes or name in play.done:
                 continue
+            if self.interrupted and name in play.begun:
+                at = f" in '{current_task}'" if current_task else ""
+                return f"the run was ended{at} before this node was done: {self.interrupted}"
             if self.interrupted and play.started:
-                at = f" (in '{current_task}')" if current_task else ""
-                return f"the run was ended before this node was done: {self.interrupted}{at}"
+                return f"the run was ended before this node's turn: {self.interrupted}"
             if self.interrupted:
                 return f"the run was ended before play '{play.name}': {self.interrupted}"
             if play.started:

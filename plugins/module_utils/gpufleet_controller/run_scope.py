@@ -34,6 +34,11 @@ def nodes_of_batch(play: Any) -> list[str]:
     return [host.name for host in _inventory(play).get_hosts(play.hosts) if not host.implicit]
 
 
+def hosts_in_batch(play: Any) -> list[str]:
+    """All hosts of the batch, the implicit localhost too: those whose results the screen counts."""
+    return [host.name for host in _inventory(play).get_hosts(play.hosts)]
+
+
 def nodes_of_unstarted_play(play: Any) -> list[str]:
     """Nodes of a play that the run never came to; [] where its pattern cannot be known.
 

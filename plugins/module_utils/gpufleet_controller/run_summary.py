@@ -16,6 +16,7 @@ _ORDER = tuple(reversed(OUTCOMES))
 _LABELS = {"not_run": "not run", "timed_out": "timed out"}
 # As many groups as leave the whole summary readable on one screen; all of them are in report.json.
 MAX_GROUPS = 12
+MAX_CHANGED_TASKS = 10
 # Lines of a node's message that are shown; a controller's message (preflight) is shown in full.
 MAX_MESSAGE_LINES = 4
 
@@ -45,6 +46,7 @@ def summary_lines(report: RunReport, width: int) -> list[Line]:
     if report.interrupted:
         lines.append(Line(f"  The run did not come to its end: {report.interrupted}", "error"))
     lines += _outcome_lines(report, width)
+    lines += _changed_lines(report, width)
     lines += _controller_lines(report.controller, width)
     lines += _attention_lines(report, width)
     return lines
@@ -83,6 +85,25 @@ def _outcome_lines(report: RunReport, width: int) -> list[Line]:
     return lines
 
 
+def _changed_lines(report: RunReport, width: int) -> list[Line]:
+    """Which tasks changed something, on which nodes: the first question after a run that should change nothing."""
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for name, record in report.nodes.items():
+        for entry in record.changed_tasks:
+            label = f"{entry['role']} : {entry['task']}" if entry["role"] else entry["task"]
+            if name not in nodes[label]:
+                nodes[label].append(name)
+    if not nodes:
+        return []
+    lines = [Line(""), Line("Would change:" if report.check else "Changed:")]
+    for label, names in list(nodes.items())[:MAX_CHANGED_TASKS]:
+        who = "all nodes" if len(names) == len(report.nodes) > 1 else short_names(names, 40)
+        lines.append(Line(cut(f"  {label}: {who}", width), "changed"))
+    if len(nodes) > MAX_CHANGED_TASKS:
+        lines.append(Line(f"  and {len(nodes) - MAX_CHANGED_TASKS} more tasks: see changed_tasks in report.json"))
+    return lines
+
+
 def _controller_lines(controller: NodeRecord, width: int) -> list[Line]:
     """Tasks on this machine (preflight): failures are shown in full, they are about the whole run."""
     lines = []
@@ -92,7 +113,7 @@ def _controller_lines(controller: NodeRecord, width: int) -> list[Line]:
         where = f"{failure.role} : {failure.task}" if failure.role else failure.task
         lines += [Line(""), Line(f"Failed on this machine, in '{where}':", "error")]
         lines += [Line(f"  {text}".rstrip(), "error") for text in failure.message.splitlines() or [failure.reason]]
-        if not failure.next_step.startswith("read the whole message"):
+        if not failure.next_step.startswith("mend the cause (the whole"):
             lines.append(Line(f"  next: {failure.next_step}"))
     for note in controller.attention:
         lines += [Line(f"  this machine: {cut(note['reason'], width)}", "warn"), Line(f"    next: {note['next_step']}")]
