@@ -47,19 +47,19 @@ _raw:
   elements: dict
 """
 
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+from pathlib import Path
+from typing import Any
 
-import ansible.module_utils  # noqa: E402
-from ansible.errors import AnsibleError  # noqa: E402
-from ansible.plugins.lookup import LookupBase  # noqa: E402
+import ansible.module_utils
+from ansible.errors import AnsibleError
+from ansible.plugins.lookup import LookupBase
 
 _OWN = str(Path(__file__).resolve().parents[1] / "module_utils")
 if _OWN not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(_OWN)
 
-from ansible.module_utils.gpufleet_controller.profile_files import DEFAULT_DIR, load_profile  # noqa: E402
-from ansible.module_utils.gpufleet_controller.profile_merge import (  # noqa: E402
+from ansible.module_utils.gpufleet_controller.profile_files import DEFAULT_DIR, load_profile
+from ansible.module_utils.gpufleet_controller.profile_merge import (
     DEFAULT_LAYERS,
     ProfileError,
     layer_variables,

@@ -24,11 +24,18 @@ options:
         key: stage
 """
 
-from typing import Any  # noqa: E402
+from typing import Any
 
-from ansible.inventory.group import Group  # noqa: E402
-from ansible.plugins.vars import BaseVarsPlugin  # noqa: E402
-from ansible.template import trust_as_template  # noqa: E402
+from ansible.inventory.group import Group
+from ansible.plugins.vars import BaseVarsPlugin
+
+try:
+    from ansible.template import trust_as_template
+except ImportError:  # ansible-core before 2.19, which trusts any string; preflight then refuses its version
+
+    def trust_as_template(value: str) -> str:
+        return value
+
 
 PROFILE_TEMPLATE = "{{ lookup('gpufleet_profile') }}"
 

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 
 class Problem(NamedTuple):
@@ -39,7 +40,7 @@ class Problem(NamedTuple):
         return f"{text}; {self.hint}" if self.hint else text
 
 
-_HEX4 = {"pattern": "[0-9a-f]{4}", "pattern_help": "four lower-case hexadecimal digits in quotes, e.g. \"10de\""}
+_HEX4 = {"pattern": "[0-9a-f]{4}", "pattern_help": 'four lower-case hexadecimal digits in quotes, e.g. "10de"'}
 
 _MATCH_RULE: dict[str, Any] = {
     "type": "section",
@@ -158,7 +159,7 @@ SCHEMA: dict[str, Any] = {
                                         "type": "str",
                                         "optional": True,
                                         "pattern": r"[a-z0-9 .-]*",
-                                        "pattern_help": "chrony server options on one line, e.g. \"iburst maxpoll 8\"",
+                                        "pattern_help": 'chrony server options on one line, e.g. "iburst maxpoll 8"',
                                         "description": "chrony's options for this server.",
                                     },
                                 },
@@ -271,7 +272,7 @@ SCHEMA: dict[str, Any] = {
                             "type": "str",
                             "nullable": True,
                             "pattern": r"\d+\.\d+\.\d+",
-                            "pattern_help": "a version of three numbers, e.g. \"1.11.1\"",
+                            "pattern_help": 'a version of three numbers, e.g. "1.11.1"',
                             "description": "Version of the tarball (vendor and mirror); null with source distro only.",
                         },
                         "sha256": {
@@ -295,7 +296,7 @@ SCHEMA: dict[str, Any] = {
             "type": "map",
             "pattern": "[a-z][a-z0-9_]*",
             "pattern_help": "a name in lower case, e.g. bios",
-            "description": "The firmware manifest: components by name (bios, idrac, cpld, gpu_vbios, hca, transceiver).",
+            "description": "The firmware manifest: components by name, e.g. bios, idrac, gpu_vbios, hca.",
             "values": {
                 "type": "section",
                 "description": "One firmware component.",

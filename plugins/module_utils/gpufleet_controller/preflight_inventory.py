@@ -153,12 +153,28 @@ def host_addresses(host: str, values: Mapping[str, Any]) -> tuple[list[Address],
     return addresses, findings
 
 
+def host_networks(values: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """The networks that a host declares, by the name of the variable.
+
+    :arg known: those of other hosts. Groups of hosts may have networks of their own: a second one of the same variable
+        gets the network itself added to its name.
+    """
+    declared = {name: values[name] for name in ("host_network", "bmc_network") if name in values}
+    fabric = values.get("fabric_networks")
+    if isinstance(fabric, Mapping):
+        declared.update({f"fabric_networks.{name}": network for name, network in fabric.items()})
+    return {
+        name if known.get(name, network) == network else f"{name} {network}": network
+        for name, network in declared.items()
+    }
+
+
 def address_findings(addresses: Iterable[Address], networks: Mapping[str, str], findings: Findings) -> None:
     """Invalid addresses, addresses outside their network, duplicates, and networks that overlap.
 
     :arg networks: every declared network of the inventory, {"bmc_network": "10.1.0.0/16", ...}.
     """
-    import netaddr
+    import netaddr  # type: ignore[import-untyped]  # here, since the controller may lack it: a finding by itself
 
     parsed_networks: dict[str, Any] = {}
     for variable, cidr in networks.items():
@@ -228,7 +244,9 @@ def _check_network(address: Address, ip: Any, network: Any, findings: Findings) 
         wrong = f"{address.value} is the network or broadcast address"
     if wrong:
         findings.add(
-            Finding(address.variable, wrong, f"an address of a host in {network}", "correct the address or the network"),
+            Finding(
+                address.variable, wrong, f"an address of a host in {network}", "correct the address or the network"
+            ),
             address.host,
         )
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.gpufleet.profile_schema import Problem, did_you_mean, validate
@@ -14,6 +14,35 @@ from .profile_merge import OVERRIDES_PREFIX, ProfileError, merge_layers, unknown
 
 # Variables beside the override layers that the lookup gpufleet_profile reads.
 VARIABLES = ("node_profile", "node_profile_dir", "node_profile_layers")
+
+
+def variable_findings(variables: Mapping[str, Any], template: str) -> list[Finding]:
+    """The variable ``profile`` is the vars plugin's, and ``node_profile`` is set.
+
+    :arg variables: the host's variables, untemplated.
+    :arg template: what the vars plugin gives as ``profile``.
+    """
+    findings = []
+    if variables.get("profile") != template:
+        findings.append(
+            Finding(
+                "profile",
+                "the inventory or the command line sets it" if "profile" in variables else "it is not there",
+                "the vars plugin gpufleet_profile alone sets it (ansible.cfg, vars_plugins_enabled)",
+                "use node_profile and node_profile_overrides_<layer>, and the repository's ansible.cfg",
+            )
+        )
+    if "node_profile" not in variables:
+        hint = did_you_mean("node_profile", variables)
+        findings.append(
+            Finding(
+                "node_profile",
+                "it is not set" + f"; {hint}" * bool(hint),
+                "the name of a file in profiles/, without .yml",
+                "set it for the group gpu_nodes, e.g. node_profile: xe9680-h100",
+            )
+        )
+    return findings
 
 
 def name_findings(variables: Iterable[str], layers: list[str]) -> list[Finding]:

@@ -27,7 +27,6 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-
 from ansible.module_utils.gpufleet.profile_schema import did_you_mean
 
 from .preflight_findings import Finding
@@ -100,7 +99,9 @@ def load_roles(role_paths: Iterable[str], load_yaml: Callable[[str], Any]) -> tu
             options: dict[str, dict[str, Any]] = {}
             for entry in entry_points.values():
                 options.update(entry.get("options") or {})
-            role = RoleVariables(name, options, defaults, *(extra.get(key) or default for key, default in _EXTRA.items()))
+            role = RoleVariables(
+                name, options, defaults, *(extra.get(key) or default for key, default in _EXTRA.items())
+            )
             findings += _file_findings(role, extra)
             roles[name] = role
     return list(roles.values()), findings
@@ -113,9 +114,13 @@ def _file_findings(role: RoleVariables, extra: Mapping[str, Any]) -> list[Findin
     """A role's preflight.yml that names what the role does not have would check nothing: refused."""
     where = f"roles/{role.name}/meta/preflight.yml"
     wrong = [f"the key {key}" for key in extra if key not in _PREFLIGHT_KEYS]
-    wrong += [f"a range for {name}, which is no variable of the role" for name in role.ranges if name not in role.options]
+    wrong += [
+        f"a range for {name}, which is no variable of the role" for name in role.ranges if name not in role.options
+    ]
     wrong += [f"{name} as removed, which is a variable of the role" for name in role.removed if name in role.options]
-    wrong += [f"a rule without {key}" for rule in role.rules for key in ("that", "fail_msg", "next_step") if key not in rule]
+    wrong += [
+        f"a rule without {key}" for rule in role.rules for key in ("that", "fail_msg", "next_step") if key not in rule
+    ]
     return [
         Finding(where, text, "ranges, removed and rules as the head of preflight_roles.py describes them", "correct it")
         for text in wrong
@@ -185,9 +190,7 @@ def _correct(name: str) -> str:
 
 def _may_be_null(role: RoleVariables, name: str) -> bool:
     """Null is meant where the default is null, or comes from the profile (whose schema says where null is allowed)."""
-    return not role.options[name].get("required") and (
-        role.defaults.get(name) is None or name in role.profile_keys
-    )
+    return not role.options[name].get("required") and (role.defaults.get(name) is None or name in role.profile_keys)
 
 
 def _type_findings(option: Mapping[str, Any], value: Any, where: str, nullable: bool) -> list[Finding]:
@@ -199,8 +202,8 @@ def _type_findings(option: Mapping[str, Any], value: Any, where: str, nullable: 
         return [Finding(where, found, _TYPE_WORDS[kind], _how_to_write(kind, value, where))]
     findings: list[Finding] = []
     nested = option.get("options") or {}
-    inner = {"type": option["elements"], "options": nested, "no_log": option.get("no_log")} if option.get("elements") else {}
-    if kind == "list" and inner:
+    if kind == "list" and option.get("elements"):
+        inner = {"type": option["elements"], "options": nested, "no_log": option.get("no_log")}
         for index, item in enumerate(value):
             findings += _type_findings(inner, item, f"{where}[{index}]", nullable=False)
     elif kind == "dict":
@@ -212,7 +215,12 @@ def _type_findings(option: Mapping[str, Any], value: Any, where: str, nullable: 
 
 
 def _kind_of(value: Any) -> str:
-    for word, types in (("the truth value", bool), ("the number", (int, float)), ("the string", str), ("the list", list)):
+    for word, types in (
+        ("the truth value", bool),
+        ("the number", (int, float)),
+        ("the string", str),
+        ("the list", list),
+    ):
         if isinstance(value, types):
             return word
     return "the section"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from ansible.module_utils.gpufleet.profile_schema import did_you_mean
 
 from .profile_merge import ProfileError
@@ -24,7 +23,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class _StrictLoader(_Loader):
     """A YAML loader that refuses a key given twice: YAML itself would silently keep the last."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _value in node.value:
             key = self.construct_object(key_node, deep=deep)
@@ -54,7 +53,9 @@ def load_profile(directory: str, name: Any) -> dict[str, Any]:
     if name not in known:
         there = f"profiles in {directory}: {', '.join(known)}" if known else f"there are no profiles in {directory}"
         hint = did_you_mean(name, known)
-        raise ProfileError(f"node_profile is {name!r}, but there is no such profile; {there}" + f"; {hint}" * bool(hint))
+        raise ProfileError(
+            f"node_profile is {name!r}, but there is no such profile; {there}" + f"; {hint}" * bool(hint)
+        )
     path = os.path.join(directory, f"{name}.yml")
     try:
         with open(path, encoding="utf-8") as file:

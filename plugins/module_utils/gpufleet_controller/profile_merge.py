@@ -57,9 +57,7 @@ def layer_variables(layers: Any) -> list[str]:
     :arg layers: the value of ``node_profile_layers``.
     :raises ProfileError: it is not a list of names.
     """
-    named = isinstance(layers, (list, tuple)) and all(
-        isinstance(name, str) and name.isidentifier() for name in layers
-    )
+    named = isinstance(layers, (list, tuple)) and all(isinstance(name, str) and name.isidentifier() for name in layers)
     if not named or len(set(layers)) != len(layers):
         raise ProfileError(
             f"node_profile_layers must be a list of different names such as {list(DEFAULT_LAYERS)}, found {layers!r}"
