@@ -4,15 +4,10 @@
 `roles/<role>/owned.yml` lists what the role owns:
 
     owned:
-      - kind: file                        # file, directory, link, package, unit, user or other
-        name: /etc/chrony/chrony.conf     # path, package, unit or user name
-        drift: content                    # how the test alters it, see below
-        reported_by: Write chrony's configuration
-      - kind: package
-        name: chrony
-        drift: absent
-        reported_by: [Install chrony, Write chrony's configuration]
-        round: 2
+      # kind: file, directory or link (with path), package, unit, user or other (with name)
+      - {kind: file, path: /etc/chrony/chrony.conf, drift: append, reported_by: Write chrony's configuration}
+      - {kind: unit, name: chrony.service, drift: stop, reported_by: Start chrony}
+      - {kind: package, name: chrony, drift: remove, reported_by: [Install chrony, Start chrony], round: 2}
       - kind: other
         name: the clock
         drift: an hour ahead              # words for the reader
@@ -20,12 +15,12 @@
         read: test $(date +%s) -lt ...    # shell command that prints its state; the same output again = mended
         reported_by: Step the clock
 
-drift: file `content`, `mode`, `owner`, `absent`; directory `mode`, `owner`, `absent`; link `target`, `absent`; package
-`absent`, `unheld`; unit `stopped`, `disabled`, `masked`; user `shell`, `absent`. The same object may be listed
-several times with different drifts.
+drift, how the test alters the object: file `append` (a line), `mode`, `owner`, `remove`; directory `mode`, `owner`,
+`remove`; link `retarget`, `remove`; package `remove`, `unhold`; unit `stop`, `disable`, `mask`; user `shell`, `remove`.
+An object may be listed several times with different drifts.
 
-reported_by: name of the task (or tasks) that reports the object as changed. `round`: objects whose drift hides another's
-(a removed package takes its unit with it) go into a later round (default 1).
+reported_by: name of the task (or tasks) that reports the object as changed.
+round (default 1): objects whose drift hides another's (a removed package takes its unit with it) go into a later one.
 
 Each round on a converged host: all its objects are altered, then
   1. `--check` lists exactly their tasks as changed, and alters nothing;
@@ -120,11 +115,19 @@ def load_owned(role: Path) -> list[OwnedObject]:
         if problems:
             wrong += [f"{file}, entry {number}: {problem}" for problem in problems]
             continue
-        names = entry["reported_by"]
-        objects.append(OwnedObject(**{**entry, "reported_by": (names,) if isinstance(names, str) else tuple(names)}))
+        tasks = entry.pop("reported_by")
+        name = entry.pop(name_key(entry["kind"]))
+        objects.append(
+            OwnedObject(name=name, reported_by=(tasks,) if isinstance(tasks, str) else tuple(tasks), **entry)
+        )
     if wrong:
         raise OwnedListError("\n".join(wrong))
     return objects
+
+
+def name_key(kind: str) -> str:
+    """The key under which owned.yml names an object of this kind."""
+    return "path" if kind in ("file", "directory", "link") else "name"
 
 
 def problems_of(entry: Any) -> list[str]:
@@ -132,17 +135,19 @@ def problems_of(entry: Any) -> list[str]:
     if not isinstance(entry, dict):
         return ["must be a mapping"]
     other = entry.get("kind") == "other"
-    required = {"kind", "name", "drift", "reported_by"} | ({"alter", "read"} if other else set())
+    required = {"kind", name_key(entry.get("kind", "")), "drift", "reported_by"} | (
+        {"alter", "read"} if other else set()
+    )
     problems = [f"`{key}` is missing" for key in sorted(required - set(entry))]
     problems += [f"`{key}` is unknown" for key in sorted(set(entry) - required - {"round"})]
     if problems:
         return problems
     if not other:
-        ways = drift_on_node.ALTER.get(entry["kind"])
-        if ways is None:
+        ways = sorted(drift_on_node.ALTER.get(entry["kind"], ()))
+        if not ways:
             return [f"kind `{entry['kind']}` is none of {', '.join(sorted(drift_on_node.ALTER))}, other"]
         if entry["drift"] not in ways:
-            problems.append(f"drift `{entry['drift']}` of a {entry['kind']} is none of {', '.join(sorted(ways))}")
+            problems.append(f"drift `{entry['drift']}` of a {entry['kind']} is none of {', '.join(ways)}")
     names = entry["reported_by"]
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):

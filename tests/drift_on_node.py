@@ -20,9 +20,9 @@ import sys
 
 def run(*argv):
     """Output of a command; its standard error is the message where it fails."""
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit("%s: rc %d: %s" % (" ".join(argv), done.returncode, done.stderr.strip()))
+        raise SystemExit(f"{' '.join(argv)}: rc {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip()
 
 
@@ -54,7 +54,7 @@ def read_package(name):
         ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}", name],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        universal_newlines=True,
+        text=True,
     ).stdout
     status, _, version = listing.partition(" ")
     held = name in run("apt-mark", "showhold").split()
@@ -109,25 +109,26 @@ def remove_package(name):
     run("apt-get", "-y", "--allow-change-held-packages", "remove", name)
 
 
+def other_shell(name):
+    run("usermod", "-s", "/bin/sh" if read_user(name)["shell"] != "/bin/sh" else "/bin/false", name)
+
+
 def mask_unit(name):
     run("systemctl", "mask", "--now", name)
 
 
 ALTER = {
-    "file": {"content": append_line, "mode": other_mode, "owner": other_owner, "absent": os.unlink},
-    "directory": {"mode": other_mode, "owner": other_owner, "absent": shutil.rmtree},
-    "link": {"target": other_target, "absent": os.unlink},
-    "package": {"absent": remove_package, "unheld": lambda name: run("apt-mark", "unhold", name)},
+    "file": {"append": append_line, "mode": other_mode, "owner": other_owner, "remove": os.unlink},
+    "directory": {"mode": other_mode, "owner": other_owner, "remove": shutil.rmtree},
+    "link": {"retarget": other_target, "remove": os.unlink},
+    "package": {"remove": remove_package, "unhold": lambda name: run("apt-mark", "unhold", name)},
     "unit": {
-        "stopped": lambda name: run("systemctl", "stop", name),
-        "disabled": lambda name: run("systemctl", "disable", name),
-        "masked": mask_unit,
+        "stop": lambda name: run("systemctl", "stop", name),
+        "disable": lambda name: run("systemctl", "disable", name),
+        "mask": mask_unit,
     },
-    "user": {
-        "shell": lambda name: run("usermod", "-s", "/bin/sh" if read_user(name)["shell"] != "/bin/sh" else "/bin/false", name),
-        "absent": lambda name: run("userdel", name),
-    },
-}  # fmt: skip
+    "user": {"shell": other_shell, "remove": lambda name: run("userdel", name)},
+}
 
 
 def read(entry):
@@ -145,7 +146,7 @@ def alter(entry):
     else:
         ALTER[entry["kind"]][entry["drift"]](entry["name"])
     if read(entry) == before:
-        raise SystemExit("%(kind)s %(name)s: drift %(drift)s left it as it was" % entry)
+        raise SystemExit("{kind} {name}: drift {drift} left it as it was".format(**entry))
 
 
 def main():
