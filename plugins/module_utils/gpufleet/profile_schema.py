@@ -92,8 +92,8 @@ _DEVICE_CLASS: dict[str, Any] = {
             "nullable": True,
             "pattern": "[a-z][a-z0-9_]*",
             "pattern_help": "the name of another kind of device of this profile",
-            "description": "The kind of device of which each of these has one of its own below the same PCIe switch "
-            "(GPUDirect RDMA takes that path); null = no pairing.",
+            "description": "The kind of device of which each of these has one of its own, nearer on PCIe than any "
+            "other (below the same switch: GPUDirect RDMA takes that path); null = no pairing.",
         },
         "without_os_disk": {
             "type": "bool",

@@ -197,7 +197,8 @@ def _type_findings(option: Mapping[str, Any], value: Any, where: str, nullable: 
     kind = option.get("type", "str")
     if kind not in _TYPES or (value is None and nullable):
         return []
-    if not isinstance(value, _TYPES[kind]) or (kind != "bool" and isinstance(value, bool)):
+    right_type = isinstance(value, _TYPES[kind]) and (kind == "bool" or not isinstance(value, bool))
+    if not right_type:
         found = _HIDDEN if option.get("no_log") else f"{_kind_of(value)} {value!r}" if value is not None else "null"
         return [Finding(where, found, _TYPE_WORDS[kind], _how_to_write(kind, value, where))]
     findings: list[Finding] = []
