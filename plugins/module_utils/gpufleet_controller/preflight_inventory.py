@@ -37,7 +37,7 @@ _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 # RFC 1123: what a node can have as its own host name.
 _NODE_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 # An address may also be an alias of ssh_config, where underscores are common.
-_ADDRESS_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_ADDRESS_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 _LOOKS_LIKE_IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")
 
 

@@ -167,7 +167,7 @@ def value_findings(role: RoleVariables, values: Mapping[str, Any]) -> list[Findi
     for name, value in values.items():
         findings += _type_findings(role.options[name], value, name, nullable=_may_be_null(role, name))
     wrong = {re.split(r"[.\[]", finding.where)[0] for finding in findings}
-    findings += _spec_findings(role, {name: value for name, value in values.items() if name not in wrong})
+    findings += _spec_findings(role, values, wrong)
     for name, limits in role.ranges.items():
         value = values.get(name)
         if name in wrong or value is None:
@@ -239,10 +239,17 @@ def _how_to_write(kind: str, value: Any, where: str) -> str:
     return _correct(name)
 
 
-def _spec_findings(role: RoleVariables, values: Mapping[str, Any]) -> list[Finding]:
-    """Choices, required ones, unknown keys of sections: by Ansible's own validator."""
-    options = {name: option for name, option in role.options.items() if name in values or option.get("required")}
-    known = {name: value for name, value in values.items() if value is not None}
+def _spec_findings(role: RoleVariables, values: Mapping[str, Any], wrong: set[str]) -> list[Finding]:
+    """Choices, required ones, unknown keys of sections: by Ansible's own validator.
+
+    :arg wrong: variables of the wrong type, which need no second finding.
+    """
+    options = {
+        name: option
+        for name, option in role.options.items()
+        if name not in wrong and (name in values or option.get("required"))
+    }
+    known = {name: value for name, value in values.items() if name in options and value is not None}
     try:
         result = ArgumentSpecValidator(options).validate(known, validate_role_argument_spec=True)
         messages, secrets = list(result.error_messages), set(result._no_log_values)
