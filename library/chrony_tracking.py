@@ -118,7 +118,7 @@ def main():
             break
         time.sleep(PAUSE_S)
     module.fail_json(
-        msg="{0} after {1:g} s. Servers: {2}.".format(fault, module.params["timeout_s"], "; ".join(lines) or "none known"),
+        msg=f"{fault} after {module.params['timeout_s']:g} s. Servers: {'; '.join(lines) or 'none known'}.",
         next_step="check that the node reaches its NTP servers over UDP (chronyc sources on the node), and "
         "platform.clock.servers in the profile",
     )

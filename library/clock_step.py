@@ -105,9 +105,9 @@ def main():
     if reference is not None:
         module.fail_json(
             msg=(
-                f"the node's clock is {-correction:+.1f} s off from the controller's, but chrony on the node follows the "
-                f"time server {reference}: the controller's clock is wrong, or that server is. Nothing was changed. "
-                "Set the controller's clock (timedatectl on the controller), then run again."
+                f"the node's clock is {-correction:+.1f} s off from the controller's, but chrony on the node follows "
+                f"the time server {reference}: the controller's clock is wrong, or that server's is. Nothing was "
+                "changed. Set the controller's clock (timedatectl on the controller), then run again."
             )
         )
     before = time.time()

@@ -112,7 +112,7 @@ def main():
         changed=before != after,
         installed=really.version is not None,
         version=after.version,
-        diff={"before": "{0}: {1}\n".format(name, before), "after": "{0}: {1}\n".format(name, after)},
+        diff={"before": f"{name}: {before}\n", "after": f"{name}: {after}\n"},
     )
 
 

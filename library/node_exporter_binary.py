@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: the node exporter at its pinned version from one source, checked before anything that runs is touched."""
+"""Ansible module: the node exporter at its pinned version, checked before anything that runs is touched."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Exporter:
             dummy, shown, dummy = self.run(["systemctl", "show", "--property=MainPID", "--value", unit])
             if shown.strip() not in ("", "0"):
                 own.append(int(shown))
-        own_users = {os.stat("/proc/{0}".format(pid)).st_uid for pid in own}
+        own_users = {os.stat(f"/proc/{pid}").st_uid for pid in own}
         others = [
             listener
             for listener in listeners
@@ -184,8 +184,8 @@ class Exporter:
         ]
         if others:
             raise Refusal(
-                "port {0} is in use by {1}. Nothing was changed. Stop that process, or set node_exporter_port to a "
-                "free port.".format(self.wanted["port"], ", ".join(str(listener) for listener in others))
+                f"port {self.wanted['port']} is in use by {', '.join(str(listener) for listener in others)}. Nothing "
+                "was changed. Stop that process, or set node_exporter_port to a free port."
             )
 
     def binary_version(self, path):
@@ -204,13 +204,11 @@ class Exporter:
         # Some releases print their help to standard error.
         result = run_bounded([path, "--help"], 30)
         known = parse_collectors(result.stdout + "\n" + result.stderr)
-        faults = collector_faults(
-            known, self.wanted["collectors_enabled"], self.wanted["collectors_disabled"], version
-        )
+        faults = collector_faults(known, self.wanted["collectors_enabled"], self.wanted["collectors_disabled"], version)
         if faults:
             raise Refusal(
-                "{0}. The running exporter was not touched. Correct node_exporter_collectors_enabled and "
-                "node_exporter_collectors_disabled, or choose another version in the profile.".format("; ".join(faults))
+                f"{'; '.join(faults)}. The running exporter was not touched. Correct node_exporter_collectors_enabled "
+                "and node_exporter_collectors_disabled, or choose another version in the profile."
             )
 
     def mask_package_unit(self):
@@ -222,7 +220,7 @@ class Exporter:
         if not self.check_mode:
             rc, dummy, err = self.run(["systemctl", "mask", "--now", PACKAGE_UNIT])
             if rc != 0:
-                raise Refusal("unit {0} could not be masked: {1}".format(PACKAGE_UNIT, err.strip()))
+                raise Refusal(f"unit {PACKAGE_UNIT} could not be masked: {err.strip()}")
         return True
 
     def install_package(self):
@@ -234,9 +232,8 @@ class Exporter:
         version = self.binary_version(PACKAGE_BINARY)
         if version is None:
             raise Refusal(
-                "{0} of package {1} {2} does not run. Reinstall the package (apt-get install --reinstall {1}).".format(
-                    PACKAGE_BINARY, PACKAGE, after.version
-                )
+                f"{PACKAGE_BINARY} of package {PACKAGE} {after.version} does not run. Reinstall the package (apt-get "
+                f"install --reinstall {PACKAGE})."
             )
         self.refuse_missing_collectors(PACKAGE_BINARY, version)
         return before != after, PACKAGE_BINARY, version
@@ -249,7 +246,7 @@ class Exporter:
         path, version = self.wanted["path"], self.wanted["version"]
         if platform.machine() != "x86_64":
             raise Refusal(
-                "the pinned tarball is for linux-amd64, this node is {0}. Use source distro.".format(platform.machine())
+                f"the pinned tarball is for linux-amd64, this node is {platform.machine()}. Use source distro."
             )
         if self.binary_is_pinned(path):
             self.refuse_missing_collectors(path, version)
@@ -274,8 +271,8 @@ class Exporter:
 
     def download_binary(self, path, version):
         folder = os.path.dirname(path)
-        # In the target's folder, so that the last step is a rename: the path holds the old or the new binary, never half
-        # of one. Whatever happens, the folder is removed.
+        # In the target's folder, so that the last step is a rename: the path holds the old or the new binary, never
+        # half of one. Whatever happens, the scratch folder is removed.
         scratch = tempfile.mkdtemp(prefix=".node_exporter-", dir=folder)
         try:
             tarball = os.path.join(scratch, os.path.basename(self.wanted["url"]))
@@ -287,8 +284,8 @@ class Exporter:
             said = self.binary_version(fresh)
             if said != version:
                 raise Refusal(
-                    "the tarball from {0} holds node exporter {1}, expected {2}. Correct version and sha256 in the "
-                    "profile.".format(self.wanted["url"], said or "that does not run", version)
+                    f"the tarball from {self.wanted['url']} holds node exporter {said or 'that does not run'}, "
+                    f"expected {version}. Correct version and sha256 in the profile."
                 )
             self.refuse_missing_collectors(fresh, version)
             stamp = {"tarball_sha256": self.wanted["sha256"].lower(), "binary_sha256": sha256_of(fresh)}
@@ -311,9 +308,9 @@ class Exporter:
         lines = []
         package = read_state(PACKAGE, self.run)
         if package.version is not None:
-            lines.append("package {0} {1}\n".format(PACKAGE, package))
+            lines.append(f"package {PACKAGE} {package}\n")
         if os.path.lexists(self.wanted["path"]):
-            lines.append("{0} {1}\n".format(self.wanted["path"], self.binary_version(self.wanted["path"]) or "broken"))
+            lines.append(f"{self.wanted['path']} {self.binary_version(self.wanted['path']) or 'broken'}\n")
         return "".join(lines)
 
 
@@ -354,11 +351,10 @@ def main():
     except (Refusal, PackageError, DownloadError, ExporterParseError) as error:
         module.fail_json(msg=str(error))
     except OSError as error:
-        module.fail_json(msg="{0}. Expected to be able to write there: check space (df -h) and mounts.".format(error))
-    if module.check_mode:
-        after = "{0} {1}\n".format(path, version) if changed or left else before
-    else:
-        after = exporter.describe()
+        module.fail_json(msg=f"{error}. Expected to be able to write there: check space (df -h) and mounts.")
+    after = exporter.describe()
+    if module.check_mode and (changed or left):
+        after = f"{path} {version}\n"
     module.exit_json(
         changed=bool(changed or left or masked),
         path=path,

@@ -78,7 +78,7 @@ def metrics_url(address, port):
     host = LOOPBACK.get(address, address)
     if ":" in host and not host.startswith("["):
         host = "[" + host + "]"
-    return "http://{0}:{1}/metrics".format(host, port)
+    return f"http://{host}:{port}/metrics"
 
 
 def scrape(url, limit_s):
@@ -94,14 +94,14 @@ def look(url, version, limit_s):
         found = parse_scrape(scrape(url, limit_s))
     except (OSError, ValueError) as error:
         if isinstance(error, ExporterParseError):
-            return None, "{0} is no node exporter: {1}".format(url, error)
-        return None, "{0} does not answer: {1}".format(url, error)
+            return None, f"{url} is no node exporter: {error}"
+        return None, f"{url} does not answer: {error}"
     if found.version != version:
-        return found, "{0} reports version {1}, expected {2}".format(url, found.version, version)
+        return found, f"{url} reports version {found.version}, expected {version}"
     if found.textfile_error is None:
-        return found, "{0} reports no node_textfile_scrape_error: the textfile collector is off".format(url)
+        return found, f"{url} reports no node_textfile_scrape_error: the textfile collector is off"
     if found.textfile_error:
-        return found, "{0} could not read all files of its textfile directory".format(url)
+        return found, f"{url} could not read all files of its textfile directory"
     return found, None
 
 
@@ -129,9 +129,9 @@ def main():
         result["version"] = found.version
     if fault is not None and not module.check_mode:
         module.fail_json(
-            msg="{0}, after {1:g} s.".format(fault, wanted["timeout_s"]),
+            msg=f"{fault}, after {wanted['timeout_s']:g} s.",
             next_step="look at the exporter's log on the node: journalctl -u node_exporter",
-            **result
+            **result,
         )
     if fault is not None:
         result["fault"] = fault
@@ -141,7 +141,7 @@ def main():
             result["gpufleet"] = {
                 "attention": [
                     {
-                        "reason": "node exporter: collector {0} has nothing to report".format(", ".join(failed)),
+                        "reason": f"node exporter: collector {', '.join(failed)} has nothing to report",
                         "next_step": "look at its log (journalctl -u node_exporter), or take it off "
                         "node_exporter_collectors_enabled",
                         "severity": "warn",

@@ -83,7 +83,7 @@ class ActionModule(ActionBase):
         """Returns the module's result; raises AnsibleActionFail with a message that says what to do."""
         self._supports_check_mode = True
         result: dict[str, Any] = super().run(tmp, task_vars)
-        dummy, arguments = self.validate_argument_spec(
+        _result, arguments = self.validate_argument_spec(
             {
                 "max_offset_s": {"type": "float", "required": True},
                 "supported_os": {"type": "list", "elements": "str", "default": []},
@@ -119,9 +119,9 @@ class ActionModule(ActionBase):
         if again.certainly_off(limit):
             result.update(
                 failed=True,
-                msg=f"the clock was stepped by {-found.offset_s:+.1f} s, and now is {again.offset_s:+.1f} s off from the "
-                f"controller's again; the limit is {limit:g} s. Something else sets it: look for another time service, "
-                "or at the hypervisor's time synchronisation.",
+                msg=f"the clock was stepped by {-found.offset_s:+.1f} s, and now is {again.offset_s:+.1f} s off from "
+                f"the controller's again; the limit is {limit:g} s. Something else sets it: look for another time "
+                "service, or at the hypervisor's time synchronisation.",
             )
         elif result.get("hardware_clock") != "written":
             result["gpufleet"] = {
@@ -138,7 +138,7 @@ class ActionModule(ActionBase):
 
     def _compare(self, limit: float, supported_os: list[str]) -> Comparison:
         best = None
-        for dummy in range(ATTEMPTS):
+        for _attempt in range(ATTEMPTS):
             sent = time.time()
             answer = self._low_level_execute_command(COMPARE)
             received = time.time()

@@ -9,7 +9,8 @@ empty although their folder is new), and its check mode needs python3-apt on the
 from __future__ import annotations
 
 import re
-from typing import Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 # run(argv) -> (rc, stdout, stderr), with the C locale and no questions asked
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
@@ -50,7 +51,7 @@ class PackageState(NamedTuple):
     def __str__(self) -> str:
         if self.version is None:
             return "not installed"
-        return "{0}{1}".format(self.version, ", held" if self.held else "")
+        return f"{self.version}, held" if self.held else self.version
 
 
 def read_state(name: str, run: Run) -> PackageState:
@@ -100,14 +101,14 @@ def ensure_present(name: str, version: str | None, hold: bool, run: Run, check_m
         state = read_state(name, run)
         if state.version is None or version not in (None, state.version):
             raise PackageError(
-                "package {0} is {1} after an installation that reported success; expected {2}. "
-                "Look at /var/log/apt/term.log on the node.".format(name, state, version or "any version")
+                f"package {name} is {state} after an installation that reported success; expected "
+                f"{version or 'any version'}. Look at /var/log/apt/term.log on the node."
             )
     if state.held != hold:
         if not check_mode:
             rc, dummy, err = run(["apt-mark", "hold" if hold else "unhold", name])
             if rc != 0:
-                raise PackageError("the hold of package {0} could not be changed: {1}".format(name, err.strip()))
+                raise PackageError(f"the hold of package {name} could not be changed: {err.strip()}")
         state = state._replace(held=hold)
     return state
 
@@ -119,20 +120,19 @@ def _install_version(name: str, version: str | None, run: Run) -> None:
     if version is not None and version not in versions:
         offered = ", ".join(versions) or "none"
         raise PackageError(
-            "package {0}={1} is not offered by the node's package sources (offered: {2}). Correct the version in the "
-            "profile, or the node's apt sources.{3}".format(name, version, offered, _update_hint(update_rc, update_said))
+            f"package {name}={version} is not offered by the node's package sources (offered: {offered}). Correct the "
+            f"version in the profile, or the node's apt sources.{_update_hint(update_rc, update_said)}"
         )
     if candidate is None:
         raise PackageError(
-            "package {0} is not known to the node's package sources. Check the node's apt sources and their "
-            "network.{1}".format(name, _update_hint(update_rc, update_said))
+            f"package {name} is not known to the node's package sources. Check the node's apt sources and their "
+            f"network.{_update_hint(update_rc, update_said)}"
         )
-    rc, said = _install(["install", name if version is None else "{0}={1}".format(name, version)], run)
+    rc, said = _install(["install", name if version is None else f"{name}={version}"], run)
     if rc != 0:
         raise PackageError(
-            "package {0} could not be installed (apt-get exit status {1}): {2}{3}".format(
-                name, rc, said, _space_hint(said) or _update_hint(update_rc, update_said)
-            )
+            f"package {name} could not be installed (apt-get exit status {rc}): {said}"
+            f"{_space_hint(said) or _update_hint(update_rc, update_said)}"
         )
 
 
@@ -142,14 +142,14 @@ def ensure_absent(name: str, run: Run, check_mode: bool) -> PackageState:
     if state.version is not None and not check_mode:
         rc, said = _install(["remove", name], run)
         if rc != 0:
-            raise PackageError("package {0} could not be removed: {1}{2}".format(name, said, _space_hint(said)))
+            raise PackageError(f"package {name} could not be removed: {said}{_space_hint(said)}")
     return state
 
 
 def _update_hint(rc: int, said: str) -> str:
     if rc == 0 and not said:
         return ""
-    return " The refresh of the package lists said: {0}".format(said or "exit status {0}".format(rc))
+    return f" The refresh of the package lists said: {said or f'exit status {rc}'}"
 
 
 def _space_hint(said: str) -> str:

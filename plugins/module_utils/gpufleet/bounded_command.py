@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 # The end of what a command printed, for a message: a guard that prints a log must not fill the report.
 MESSAGE_CHARACTERS = 2000
@@ -48,15 +50,15 @@ def run_bounded(argv: Sequence[str], timeout_s: float) -> CommandResult:
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         try:
             process.communicate(timeout=1)
         except subprocess.TimeoutExpired:
             for pipe in (process.stdout, process.stderr):
                 if pipe:
                     pipe.close()
-        return CommandResult("timeout", None, "", "no answer within {0:g} s".format(timeout_s))
-    return CommandResult("done", process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
+        return CommandResult("timeout", None, "", f"no answer within {timeout_s:g} s")
+    return CommandResult(
+        "done", process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
+    )

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 # chronyc(1), field by field; -N prints the names as they stand in the configuration.
 TRACKING = ("chronyc", "-c", "-N", "tracking")
@@ -81,7 +82,9 @@ def describe_servers(sources: Sequence[Source], servers: Sequence[str]) -> list[
     for server in servers:
         source = known.get(server)
         if source is None:
-            lines.append(f"{server}: chronyd does not know it (its name does not resolve, or the configuration is not loaded)")
+            lines.append(
+                f"{server}: chronyd does not know it (its name does not resolve, or the configuration is not loaded)"
+            )
         elif source.reach == 0:
             lines.append(f"{server}: did not answer")
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 
 class ExporterParseError(ValueError):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 # os-release(5): the first one that exists counts.
 PATHS = ("/etc/os-release", "/usr/lib/os-release")
@@ -26,7 +26,7 @@ def parse_os_release(text: str) -> dict[str, str]:
 
 def os_name(release: Mapping[str, str]) -> str:
     """Such as "debian 12" or "ubuntu 24.04"."""
-    return "{0} {1}".format(release.get("ID", "unknown"), release.get("VERSION_ID", "of unknown version")).lower()
+    return f"{release.get('ID', 'unknown')} {release.get('VERSION_ID', 'of unknown version')}".lower()
 
 
 def read_os_release() -> dict[str, str]:
@@ -45,6 +45,4 @@ def unsupported(release: Mapping[str, str], supported: Sequence[str]) -> str | N
     name = os_name(release)
     if not supported or name in supported:
         return None
-    return "operating system {0} is not supported; supported are: {1}. Nothing was changed.".format(
-        name, ", ".join(supported)
-    )
+    return f"operating system {name} is not supported; supported are: {', '.join(supported)}. Nothing was changed."
