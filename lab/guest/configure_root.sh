@@ -14,6 +14,8 @@ UUID=$LAB_ROOT_UUID / ext4 errors=remount-ro 0 1
 UUID=$LAB_ESP_UUID /boot/efi vfat umask=0077,nofail 0 2
 EOF
 mkdir -p "$root/boot/efi" "$root/boot/grub"
+# The initramfs takes fsck in only where fstab names a root file system.
+chroot "$root" update-initramfs -u
 
 cat > "$root/etc/default/grub" <<'EOF'
 GRUB_DEFAULT=0

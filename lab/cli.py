@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of the lab: `python -m lab up|down|status|ssh|reset|fault|images`."""
+
+import argparse
+import json
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lab import life_cycle
+from lab.errors import LabError
+from lab.image import find_image, list_images
+from lab.inventory import DEFAULT_INVENTORY
+from lab.lab_directory import LabDirectory
+from lab.qemu_command import EXACT_CLOCK_WITHIN_S
+from lab.supervisor import NodeState, load_state
+from lab.supervisor_client import ask, is_running
+
+FAULTS = {
+    "clock": "WHEN: +3y, -3y, +90d, 2h ... off this machine's clock, or reset; the node is restarted with it",
+    "disk-pull": "SERIAL: take a data disk out of its bay",
+    "disk-insert": "SERIAL: put it back",
+    "network": "cut | restore",
+    "power": "off (button) | on | cut (hard) | cycle (hard, then on)",
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lab", description="Virtual XE9680 nodes on this machine.")
+    parser.add_argument("--inventory", type=Path, help="inventory that says which nodes; default inventories/lab")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="build the image if needed, start the nodes, wait for ssh")
+    up.add_argument("--nodes", nargs="+", metavar="NODE", help="only these; default all of the inventory")
+    commands.add_parser("down", help="stop the nodes; their disks stay")
+    status = commands.add_parser("status", help="what runs")
+    status.add_argument("--json", action="store_true", help="for programs")
+    ssh = commands.add_parser("ssh", help="log in, or run a command")
+    ssh.add_argument("node")
+    ssh.add_argument("remote", nargs=argparse.REMAINDER, metavar="COMMAND")
+    reset = commands.add_parser("reset", help="fresh disks, booted again")
+    reset.add_argument("node", nargs="?", help="default: all nodes")
+    fault = commands.add_parser(
+        "fault", help="break something, or mend it", formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(f"  {kind:12} {text}" for kind, text in FAULTS.items()),
+    )  # fmt: skip
+    fault.add_argument("node")
+    fault.add_argument("kind", choices=FAULTS)
+    fault.add_argument("what")
+    images = commands.add_parser("images", help="list the cached images")
+    images.add_argument("--prune", action="store_true", help="remove those that no node uses and no up would use")
+    return parser
+
+
+def _inventory(lab: LabDirectory, options: argparse.Namespace) -> Path:
+    if options.inventory:
+        path: Path = options.inventory.resolve()
+        return path
+    return Path(lab.load().inventory) if lab.exists() and options.command == "reset" else DEFAULT_INVENTORY
+
+
+def _node_status(lab: LabDirectory, name: str, node: dict[str, Any]) -> dict[str, Any]:
+    files = lab.node(name)
+    if is_running(files):
+        state = ask(files, "status", limit_s=30)
+    else:
+        state = asdict(load_state(files.state) or NodeState())
+        if state["power"] in ("on", "starting"):
+            state.update(power="failed", reason="its supervisor is gone")
+    return {"ssh_port": node["ssh_port"], "boot_seconds": node["boot_seconds"], "console": str(files.console), **state}
+
+
+def _status(lab: LabDirectory, as_json: bool) -> None:
+    record = lab.load()
+    nodes = {name: _node_status(lab, name, node) for name, node in record.nodes.items()}
+    if as_json:
+        data = {"directory": str(lab.root), "ssh_config": str(lab.ssh_config), "ntp_port": record.ntp_port,
+                "inventory": record.inventory, "nodes": nodes}  # fmt: skip
+        print(json.dumps(data, indent=1))
+        return
+    print(f"lab {lab.root}" + ("" if nodes else ": no nodes; start it with: make lab-up"))
+    for name, node in nodes.items():
+        extra = [f"ssh 127.0.0.1:{node['ssh_port']}", f"started {node['starts']} times"]
+        if node["boot_seconds"]:
+            extra.append(f"last `up` had ssh after {node['boot_seconds']} s")
+        if abs(node["rtc_offset_s"]) > EXACT_CLOCK_WITHIN_S:
+            extra.append(f"clock {node['rtc_offset_s']:+d} s")
+        if node["pulled"]:
+            extra.append(f"pulled: {', '.join(node['pulled'])}")
+        if node["network"] == "cut":
+            extra.append("network cut")
+        print(f"  {name}: {node['power']} ({node['reason']}); {'; '.join(extra)}")
+
+
+def _fault(lab: LabDirectory, name: str, kind: str, what: str) -> None:
+    if name not in lab.load().nodes:
+        raise LabError(f"there is no node {name!r}; the lab has {', '.join(lab.load().nodes) or 'none'}")
+    allowed = {"network": ("cut", "restore"), "power": ("off", "on", "cut", "cycle")}.get(kind)
+    if allowed and what not in allowed:
+        raise LabError(f"fault {kind} takes {', '.join(allowed)}, not {what!r}")
+    key = {"clock": "to", "disk-pull": "serial", "disk-insert": "serial", "network": "action", "power": "action"}[kind]
+    state = ask(lab.node(name), kind, **{key: what})
+    boots = kind == "clock" or (kind == "power" and what in ("on", "cycle"))
+    if boots and state["network"] == "up":
+        life_cycle.wait_for_ssh(lab, name)
+    life_cycle.say(f"{name}: {kind} {what}: done")
+
+
+def _images(prune: bool) -> None:
+    current = find_image()
+    for image in list_images():
+        size_mib = sum(path.stat().st_blocks * 512 for path in image.directory.iterdir()) // 2**20
+        used = [str(path) for path in image.users()]
+        note = "current" if current and image.key == current.key else "old"
+        unused = note == "old" and not used
+        print(f"{image.key}  {size_mib} MiB  {note}  {'used by ' + ', '.join(used) if used else 'not used by a node'}")
+        if prune and unused:
+            shutil.rmtree(image.directory)
+            print(f"{image.key}  removed")
+
+
+def _run(options: argparse.Namespace) -> None:
+    lab = LabDirectory()
+    match options.command:
+        case "up" | "reset":
+            inventory = _inventory(lab, options)
+            only = options.nodes if options.command == "up" else None
+            if options.command == "reset":
+                names = [options.node] if options.node else list(lab.load().nodes)
+                life_cycle.reset(lab, names)
+                only = names or None
+            names = life_cycle.up(lab, inventory, only)
+            life_cycle.say(
+                f"the lab is up; next: ansible-playbook site.yml, or log in with: make lab-ssh NODE={names[0]}"
+            )
+        case "down":
+            life_cycle.down(lab)
+        case "status":
+            _status(lab, options.json)
+        case "ssh":
+            if options.node not in lab.load().nodes:
+                raise LabError(f"there is no node {options.node!r}; start the lab with: make lab-up")
+            life_cycle.exec_ssh(lab, options.node, options.remote)
+        case "fault":
+            _fault(lab, options.node, options.kind, options.what)
+        case "images":
+            _images(options.prune)
+
+
+def main() -> int:
+    """Run one command; a message for the operator and exit status 1 when it fails."""
+    try:
+        _run(_parser().parse_args())
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("lab: interrupted; `python -m lab up` goes on where this ended", file=sys.stderr)
+        return 130
+    return 0

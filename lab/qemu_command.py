@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The QEMU command line of a node: a pure function of its definition and present condition."""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from lab.host_tools import OVMF_CODE
+from lab.node import NodeDefinition, NodeFiles
+
+FIRST_SLOT = 2
+UPLINK, PEER_NIC = "uplink", "peers"
+# QEMU can set the clock's start to the second only, so a small offset is no offset:
+# with base=utc the guest's RTC follows the host's clock exactly.
+EXACT_CLOCK_WITHIN_S = 2
+MULTICAST_GROUP = "230.77.0.1"
+
+
+def escape(value: str | Path) -> str:
+    """QEMU ends a value at a comma unless it is doubled."""
+    return str(value).replace(",", ",,")
+
+
+def disk_device(serial: str, slot: int) -> dict[str, str]:
+    """A data disk as QMP's device_add takes it; the command line uses the same."""
+    return {
+        "driver": "nvme",
+        "id": f"disk-{serial}",
+        "bus": f"bay{slot}",
+        "drive": f"data-{serial}",
+        "serial": serial,
+    }
+
+
+def _device(properties: dict[str, str]) -> list[str]:
+    driver = properties["driver"]
+    rest = ",".join(f"{key}={escape(value)}" for key, value in properties.items() if key != "driver")
+    return ["-device", f"{driver},{rest}"]
+
+
+class _RootPorts:
+    """Hands out root ports: slot numbers, chassis numbers and ids."""
+
+    def __init__(self) -> None:
+        self.slot, self.chassis = FIRST_SLOT, 1
+        self.arguments: list[str] = []
+
+    def root_port(self, name: str) -> str:
+        self.arguments += [
+            "-device",
+            f"pcie-root-port,id={name},bus=pcie.0,addr=0x{self.slot:x},chassis={self.chassis}",
+        ]
+        self.slot, self.chassis = self.slot + 1, self.chassis + 1
+        return name
+
+    def switch(self, name: str) -> str:
+        """A switch below a root port of its own; returns the bus for its downstream ports."""
+        self.root_port(f"{name}-root")
+        self.arguments += ["-device", f"x3130-upstream,id={name},bus={name}-root"]
+        return name
+
+    def downstream(self, switch: str, number: int, name: str) -> str:
+        self.arguments += [
+            "-device",
+            f"xio3130-downstream,id={name},bus={switch},addr=0x{number:x},chassis={self.chassis}",
+        ]
+        self.chassis += 1
+        return name
+
+
+def rtc_argument(offset_s: int, now: datetime) -> str:
+    """`-rtc` value that makes the node's clock run `offset_s` ahead of `now` (UTC)."""
+    if abs(offset_s) <= EXACT_CLOCK_WITHIN_S:
+        return "base=utc,clock=host"
+    return f"base={(now + timedelta(seconds=offset_s)).strftime('%Y-%m-%dT%H:%M:%S')},clock=host"
+
+
+def qemu_command(
+    node: NodeDefinition, files: NodeFiles, pulled: Collection[str], rtc_offset_s: int, now: datetime
+) -> list[str]:
+    """The whole command line. `pulled` are serials of data disks that are out of their bay."""
+    shape = node.shape
+    ports = _RootPorts()
+    devices: list[str] = []
+
+    bus = ports.root_port("rp-uplink")
+    devices += [
+        "-netdev",
+        f"user,id={UPLINK},ipv6=off,hostfwd=tcp:127.0.0.1:{node.ssh_port}-:22",
+        *_device({"driver": "virtio-net-pci", "id": "nic-uplink", "netdev": UPLINK, "mac": node.mac(0), "bus": bus,
+                  "romfile": ""}),
+    ]  # fmt: skip
+    bus = ports.root_port("rp-os")
+    devices += [
+        "-blockdev",
+        "driver=qcow2,node-name=os,discard=unmap,cache.no-flush=on,"
+        f"file.driver=file,file.filename={escape(files.overlay)}",
+        *_device({"driver": "nvme", "id": "os-disk", "drive": "os", "serial": f"OS-{node.index:04d}", "bus": bus,
+                  "bootindex": "0"}),
+    ]  # fmt: skip
+
+    switch = ports.switch("bays")
+    for slot, disk in enumerate(shape.data_disks):
+        ports.downstream(switch, slot, f"bay{slot}")
+        devices += [
+            "-blockdev",
+            f"driver=raw,node-name=data-{disk.serial},discard=unmap,cache.no-flush=on,"
+            f"file.driver=file,file.filename={escape(files.disk(disk.serial))}",
+        ]
+        if disk.serial not in pulled:
+            devices += _device(disk_device(disk.serial, slot))
+
+    for number, path in enumerate(shape.pci_paths):
+        if path.below == "switch":
+            switch = ports.switch(f"path{number}")
+            gpu_bus = ports.downstream(switch, 0, f"path{number}-gpu")
+            hca_bus = ports.downstream(switch, 1, f"path{number}-hca")
+        else:
+            gpu_bus, hca_bus = ports.root_port(f"path{number}-gpu"), ports.root_port(f"path{number}-hca")
+        # Stand-ins that no disk or NIC of the node shares its PCI id with: an NVMe controller
+        # without a namespace (8086:5845) for the GPU, an e1000e (8086:10d3) for the HCA.
+        devices += _device({"driver": "nvme", "id": f"gpu{number}", "serial": f"GPU-{path.name}", "use-intel-id": "on",
+                            "bus": gpu_bus})  # fmt: skip
+        devices += _device({"driver": "e1000e", "id": f"hca{number}", "mac": node.mac(2, number), "bus": hca_bus,
+                            "romfile": ""})  # fmt: skip
+    for number in range(shape.bridges_outside_paths):
+        ports.root_port(f"outside{number}")
+    if node.peer_network:
+        bus = ports.root_port("rp-peers")
+        devices += [
+            "-netdev",
+            f"socket,id={PEER_NIC},mcast={MULTICAST_GROUP}:{node.peer_network.port},localaddr=127.0.0.1",
+            *_device({"driver": "virtio-net-pci", "id": "nic-peers", "netdev": PEER_NIC, "mac": node.mac(1),
+                      "bus": bus, "romfile": ""}),
+        ]  # fmt: skip
+
+    numa: list[str] = []
+    per_node = shape.cores // shape.numa_nodes
+    for number in range(shape.numa_nodes):
+        numa += [
+            "-object",
+            f"memory-backend-ram,id=memory{number},size={shape.memory_mib // shape.numa_nodes}M",
+            "-numa",
+            f"node,nodeid={number},memdev=memory{number}",
+        ]
+        socket, within = divmod(number, shape.numa_nodes_per_socket)
+        for core in range(within * per_node, (within + 1) * per_node):
+            numa += ["-numa", f"cpu,node-id={number},socket-id={socket},core-id={core},thread-id=0"]
+
+    return [
+        "qemu-system-x86_64",
+        "-name", f"{node.name},process=gpufleet-lab",
+        "-nodefaults", "-no-user-config", "-no-reboot",
+        "-display", "none", "-vga", "none",
+        "-machine", "q35,kernel-irqchip=split",
+        "-accel", "kvm" if node.accelerator == "kvm" else "tcg,thread=multi",
+        "-cpu", "max",
+        "-smp", f"{shape.cores},sockets={shape.sockets},cores={shape.cores // shape.sockets},threads=1",
+        "-m", f"{shape.memory_mib}M",
+        *numa,
+        "-uuid", node.uuid,
+        "-rtc", rtc_argument(rtc_offset_s, now),
+        "-device", "intel-iommu,intremap=on",
+        "-smbios",
+        f"type=1,manufacturer={escape(shape.manufacturer)},product={escape(shape.product)},"
+        f"serial={escape(shape.service_tag)}",
+        "-device", "ipmi-bmc-sim,id=bmc0", "-device", "isa-ipmi-kcs,bmc=bmc0",
+        "-drive", f"if=pflash,unit=0,format=raw,readonly=on,file={escape(OVMF_CODE)}",
+        "-drive", f"if=pflash,unit=1,format=raw,file={escape(files.firmware_variables)}",
+        "-fw_cfg", f"name=opt/gpufleet/node.json,file={escape(files.guest_configuration)}",
+        "-object", "rng-random,id=entropy,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=entropy,bus=pcie.0",
+        "-chardev", f"file,id=console,append=on,path={escape(files.console)}", "-serial", "chardev:console",
+        "-qmp", f"unix:{escape(files.qmp_socket)},server=on,wait=off",
+        *ports.arguments,
+        *devices,
+    ]  # fmt: skip
