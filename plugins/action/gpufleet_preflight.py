@@ -138,13 +138,14 @@ class ActionModule(ActionBase):
             known = {**known, "profile": profile}
         for role in roles:
             # What comes from a profile that is wrong, or missing, would be wrong a second time.
-            wanted = [
-                option for option in role.options if option in known and not (wrong and option in role.profile_keys)
-            ]
+            present = [option for option in role.options if option in known]
+            wanted = [option for option in present if not (wrong and option in role.profile_keys)]
             values, unevaluated = self._template(known, wanted)
             if profile is None:
                 unevaluated = [finding for finding in unevaluated if "gpufleet_profile" not in finding.found]
-            role_findings = unevaluated + preflight_roles.value_findings(role, values)
+            role_findings = unevaluated + preflight_roles.value_findings(
+                role, values, unjudged=set(present) - set(values)
+            )
             if not role_findings and not wrong:
                 role_findings = self._judge_rules(role, {**known, **values})
             findings += role_findings

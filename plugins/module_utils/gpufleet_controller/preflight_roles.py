@@ -38,8 +38,9 @@ _HIDDEN = "a value that is not shown"
 
 # Python types that a value must have so that a role can use it as it is. ArgumentSpecValidator alone would accept
 # "false" for a bool and "5" for an int, but it converts its own copy: the role would still see the string.
+# The other way round a whole number does as a string; 1.10 does not, since it has become 1.1 already.
 _TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
+    "str": (str, int),
     "path": (str,),
     "bool": (bool,),
     "int": (int,),
@@ -158,15 +159,16 @@ def name_findings(roles: list[RoleVariables], variables: Iterable[str]) -> list[
     return findings
 
 
-def value_findings(role: RoleVariables, values: Mapping[str, Any]) -> list[Finding]:
+def value_findings(role: RoleVariables, values: Mapping[str, Any], unjudged: Iterable[str] = ()) -> list[Finding]:
     """Wrong types, choices, ranges and missing variables of one role.
 
     :arg values: the templated value of each variable (of its default, where the host does not set it).
+    :arg unjudged: variables that have no value for a reason that is a finding already.
     """
     findings: list[Finding] = []
     for name, value in values.items():
         findings += _type_findings(role.options[name], value, name, nullable=_may_be_null(role, name))
-    wrong = {re.split(r"[.\[]", finding.where)[0] for finding in findings}
+    wrong = {re.split(r"[.\[]", finding.where)[0] for finding in findings}.union(unjudged)
     findings += _spec_findings(role, values, wrong)
     for name, limits in role.ranges.items():
         value = values.get(name)

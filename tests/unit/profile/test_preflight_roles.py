@@ -93,7 +93,7 @@ def values(**changed: Any) -> list[tuple[str, str, str, str]]:
 
 @pytest.mark.parametrize(
     "changed",
-    [{}, {"web_port": 65535}, {"web_ratio": 1}, {"web_version": None}, {"web_anything": [1, "x"]}]
+    [{}, {"web_port": 65535}, {"web_ratio": 1}, {"web_version": None}, {"web_version": 7}, {"web_anything": [1, "x"]}]
     + [{"web_sections": [{"address": "a", "port": 1}, {"address": "b", "port": None}]}, {"web_names": ["a"]}],
     ids=str,
 )
@@ -115,7 +115,8 @@ def test_good_values_pass(changed: dict[str, Any]) -> None:
         ({"web_ratio": 1.5}, "web_ratio", "1.5", "at most 1"),
         ({"web_version": 1.1}, "web_version", "the number 1.1", "a string"),
         ({"web_names": "a"}, "web_names", "the string 'a'", "a list"),
-        ({"web_names": ["a", 1]}, "web_names[1]", "the number 1", "a string"),
+        ({"web_names": ["a", 1.5]}, "web_names[1]", "the number 1.5", "a string"),
+        ({"web_mode": True}, "web_mode", "the truth value True", "a string"),
         ({"web_sections": [{"address": "a", "port": "1"}]}, "web_sections[0].port", "the string '1'", "a whole number"),
         ({"web_sections": [["a"]]}, "web_sections[0]", "the list ['a']", "a section of keys"),
         (
@@ -153,9 +154,9 @@ def test_missing_required_variable_is_refused() -> None:
 def test_secret_is_never_shown() -> None:
     spec = {"web_password": {"type": "str", "no_log": True, "choices": ["x", "y"]}}
     role = RoleVariables("web", spec, {"web_password": "x"})
-    for secret in ("hunter2", 4711, ["hunter2"]):
+    for secret in ("hunter2", 47.11, ["hunter2"]):
         (finding,) = value_findings(role, {"web_password": secret})
-        assert "hunter2" not in str(finding) and "4711" not in str(finding)
+        assert "hunter2" not in str(finding) and "47.11" not in str(finding)
         assert "not shown" in finding.found
 
 
