@@ -308,6 +308,11 @@ class CallbackModule(CallbackBase):
             task.ended = time.monotonic()
 
     def _tell_warnings(self, result: Any) -> None:
+        if "censored" in result.result:
+            # Ansible hands warnings and the exception of a no_log result over with the secret in them
+            for key in ("warnings", "deprecations", "exception"):
+                result.result.pop(key, None)
+            return
         self._handle_warnings(result.result)
         if self._display.verbosity:
             self._handle_exception(result.result)

@@ -38,6 +38,7 @@ options:
         key: directory
 """
 
+import atexit
 import os
 import shutil
 import sys
@@ -141,6 +142,7 @@ class CallbackModule(CallbackBase):
             )
             return
         self._lock = lock
+        atexit.register(lock.release)
 
     def _directory(self) -> Path:
         chosen = self.get_option("directory")
@@ -203,7 +205,8 @@ class CallbackModule(CallbackBase):
             if record is None:
                 continue
             if record.failures:
-                self._final.setdefault(name, set()).update(range(len(record.failures)))
+                # a failed include is reported before Ansible takes the host out
+                self._final.setdefault(name, {len(record.failures) - 1})
             elif not self._ends_on_purpose and not record.counts["unreachable"]:
                 after = f" after '{run_scope.task_name(self._current_task)}'" if self._current_task else ""
                 self._report.stop([name], f"roll-out stopped{after}: too many other nodes failed")
@@ -337,8 +340,6 @@ class CallbackModule(CallbackBase):
         task = run_scope.task_name(self._current_task) if self._current_task is not None else ""
         self._report.finish(interrupted=cause, current_task=task)
         self._publish()
-        if self._lock is not None:
-            self._lock.release()
 
     def _drop_rescued(self, failed: dict[str, int] | None) -> None:
         """Keep only the failures that no rescue caught.
@@ -354,8 +355,7 @@ class CallbackModule(CallbackBase):
             if failed is not None and not failed.get(name) and not record.counts["unreachable"]:
                 final = set()
             elif failed is not None and failed.get(name) and not final:
-                # a failed include is reported before Ansible takes the host out
-                final = set(range(len(record.failures)))
+                final = {len(record.failures) - 1}
             rescued = len(record.failures) - len(final)
             record.failures = [failure for number, failure in enumerate(record.failures) if number in final]
             record.counts["failed"] = sum(failure.kind != "unreachable" for failure in record.failures)

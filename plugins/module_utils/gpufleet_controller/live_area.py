@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TextIO
 
-from .screen_text import cells, cut
+from .screen_text import cut
 
+# From the cursor to the end of the screen.
+_WIPE = "\r\x1b[J"
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
 
 
@@ -78,7 +80,10 @@ class LiveArea:
             shown = [cut(line, columns - 1) for line in lines][: max(rows - 1, 1)]
             if shown == self._drawn and not self.needs_drawing:
                 return
-            self._put(_HIDE + self._wipe_codes() + "\n".join(shown) + _SHOW)
+            # The cursor waits at the start of the first line: there it stays with it when a resized
+            # terminal breaks the lines anew, so that wiping never takes more or less than the lines.
+            up = f"\x1b[{len(shown) - 1}A" if len(shown) > 1 else ""
+            self._put(_HIDE + _WIPE + "\n".join(shown) + "\r" + up + _SHOW)
             self._drawn = shown
             self.needs_drawing = False
 
@@ -86,7 +91,7 @@ class LiveArea:
         """Take the lines off the screen; the cursor is then where they began."""
         with self._lock:
             if self._drawn:
-                self._put(self._wipe_codes())
+                self._put(_WIPE)
                 self._drawn = []
             self.needs_drawing = True
 
@@ -100,14 +105,6 @@ class LiveArea:
             # stdout and stderr are two buffers on one terminal
             stream.flush()
             self._at_line_start = text.endswith("\n")
-
-    def _wipe_codes(self) -> str:
-        if not self._drawn:
-            return ""
-        columns = max(self.size().columns, 1)
-        # After the window became narrower, the terminal has broken our lines into more rows.
-        rows = sum(max(1, -(-cells(line) // columns)) for line in self._drawn)
-        return "\r" + (f"\x1b[{rows - 1}A" if rows > 1 else "") + "\x1b[J"
 
     def _put(self, text: str) -> None:
         self._stream.write(text)
