@@ -100,7 +100,7 @@ def _fault(lab: LabDirectory, name: str, kind: str, what: str) -> None:
     if allowed and what not in allowed:
         raise LabError(f"fault {kind} takes {', '.join(allowed)}, not {what!r}")
     key = {"clock": "to", "disk-pull": "serial", "disk-insert": "serial", "network": "action", "power": "action"}[kind]
-    state = ask(lab.node(name), kind, **{key: what})
+    state = ask(lab.node(name), kind, {key: what})
     boots = kind == "clock" or (kind == "power" and what in ("on", "cycle"))
     if boots and state["network"] == "up":
         life_cycle.wait_for_ssh(lab, name)

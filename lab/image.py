@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -130,7 +131,10 @@ def ensure_image(say: Callable[[str], None], cache: Path | None = None, guest: P
             return found
         for leftover in images.glob("building-*"):
             say(f"removing what an interrupted build left: {leftover.name}")
-            shutil.rmtree(leftover)
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink()
         require_free_space(images, BUILD_SPACE_MIB, "the image build")
         return _build(images, image_key(guest), guest, find_mirrors(), say)
 
@@ -164,9 +168,9 @@ def _build(images: Path, key: str, guest: Path, mirrors: AptMirrors, say: Callab
             "--variant=minbase",
             f"--components={','.join(mirrors.sources_list().splitlines()[0].split()[3:])}",
             f"--include={','.join(read_packages(guest))}",
-            "--aptopt=Acquire::Retries \"5\"",
+            '--aptopt=Acquire::Retries "5"',
             "--skip=output/dev",
-            f"--customize-hook={guest / 'configure_root.sh'} \"$1\"",
+            f'--customize-hook={shlex.quote(str(guest / "configure_root.sh"))} "$1"',
             SUITE,
             str(work / "root.tar"),
             *mirrors.sources_list().splitlines(),

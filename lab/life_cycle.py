@@ -69,9 +69,7 @@ def up(lab: LabDirectory, inventory: Path, only: list[str] | None = None) -> lis
         chosen = [node for node in wanted if not only or node.name in only]
         progress = Progress([node.name for node in chosen])
         with ThreadPoolExecutor(max_workers=len(chosen)) as pool:
-            jobs = [
-                pool.submit(_bring_up, lab, record, wanted, node, image, accelerator, progress) for node in chosen
-            ]
+            jobs = [pool.submit(_bring_up, lab, record, wanted, node, image, accelerator, progress) for node in chosen]
             problems = [error for job in jobs if (error := job.exception())]
         lab.save(record)
     for problem in problems:
@@ -199,7 +197,7 @@ def _power_on(lab: LabDirectory, record: LabRecord, files: NodeFiles) -> None:
     """Switch on; a port that was taken since it was chosen is replaced by the next free one."""
     for _ in range(5):
         try:
-            ask(files, "power", action="on")
+            ask(files, "power", {"action": "on"})
             return
         except LabError as error:
             if "Could not set up host forwarding" not in str(error):

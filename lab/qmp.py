@@ -3,7 +3,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,14 @@ class QmpConnection:
                     answer.set_exception(LabError("QEMU went away in the middle of a command"))
             self._answers.clear()
 
-    async def execute(self, command: str, limit_s: float = 30, **arguments: Any) -> Any:
+    async def execute(self, command: str, arguments: Mapping[str, Any] | None = None, limit_s: float = 30) -> Any:
         """Run one command. Raises LabError with QEMU's text when it refuses or does not answer."""
         if self._writer is None or self._reading is None or self._reading.done():
             raise LabError(f"QEMU is not there to run {command}")
         self._next_id += 1
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers[self._next_id] = answer
-        request = {"execute": command, "arguments": arguments, "id": self._next_id}
+        request = {"execute": command, "arguments": dict(arguments or {}), "id": self._next_id}
         try:
             self._writer.write(json.dumps(request).encode() + b"\n")
             message = await asyncio.wait_for(answer, limit_s)

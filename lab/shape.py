@@ -61,6 +61,8 @@ class NodeShape:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as `parse_shape` reads it."""
         data = asdict(self)
+        for key in ("data_disks", "pci_paths"):
+            data[key] = list(data[key])
         data["clock_offset"] = data.pop("clock_offset_s")
         data["smbios"] = {key: data.pop(key) for key in ("manufacturer", "product", "service_tag")}
         return data
@@ -92,9 +94,9 @@ class _Reader:
         if not isinstance(data, dict):
             problems.append(f"{where} must be a mapping, not {data!r}")
 
-    def get(self, key: str, kind: type, least: int | None = None, default: Any = None) -> Any:
+    def get(self, key: str, kind: type[Any], least: int | None = None, default: Any = None) -> Any:
         self.read.add(key)
-        value = self.data.get(key, default)
+        value: Any = self.data.get(key, default)
         name = f"{self.where}.{key}"
         if value is None:
             self.problems.append(f"{name} is missing")
@@ -140,7 +142,7 @@ def parse_shape(data: Any, default_service_tag: str, where: str = "lab_node_shap
         offset = parse_offset(top.data.get("clock_offset", 0))
     except LabError as error:
         problems.append(f"{where}.clock_offset: {error}")
-    disks = []
+    disks: list[DataDisk] = []
     for index, item in enumerate(top.get("data_disks", list)):
         disk = _Reader(item, f"{where}.data_disks[{index}]", problems)
         serial, size = disk.get("serial", str), disk.get("size_mib", int, 1)
@@ -150,7 +152,7 @@ def parse_shape(data: Any, default_service_tag: str, where: str = "lab_node_shap
         if serial in [other.serial for other in disks]:
             problems.append(f"{disk.where}.serial {serial!r} is used twice")
         disks.append(DataDisk(serial, size))
-    paths = []
+    paths: list[PciPath] = []
     for index, item in enumerate(top.get("pci_paths", list)):
         path = _Reader(item, f"{where}.pci_paths[{index}]", problems)
         name, below = path.get("name", str), path.get("below", str)

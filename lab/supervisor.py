@@ -116,9 +116,7 @@ class Supervisor:
         self.node = NodeDefinition.load(self.files.definition)
         self._rtc_at_start = self.state.rtc_offset_s
         self._shutdown_reason = ""
-        command = qemu_command(
-            self.node, self.files, self.state.pulled, self.state.rtc_offset_s, datetime.now(UTC)
-        )
+        command = qemu_command(self.node, self.files, self.state.pulled, self.state.rtc_offset_s, datetime.now(UTC))
         self.state.starts += 1
         self.state.started_at = time.time()
         self._set_power("starting", reason)
@@ -212,7 +210,7 @@ class Supervisor:
         if self._qmp is None:
             raise LabError("the node is off")
         for name in (UPLINK, PEER_NIC) if self.node.peer_network else (UPLINK,):
-            await self._qmp.execute("set_link", name=name, up=up)
+            await self._qmp.execute("set_link", {"name": name, "up": up})
 
     # --- commands ----------------------------------------------------------
 
@@ -258,7 +256,7 @@ class Supervisor:
             if self.state.power == "on":
                 qmp, device = self._require_on(), f"disk-{serial}"
                 self._deleted.discard(device)
-                await qmp.execute("device_del", id=device)
+                await qmp.execute("device_del", {"id": device})
                 try:
                     async with asyncio.timeout(UNPLUG_LIMIT_S):
                         while device not in self._deleted:
@@ -274,7 +272,7 @@ class Supervisor:
         slot = self._bay(serial)
         if serial in self.state.pulled:
             if self.state.power == "on":
-                await self._require_on().execute("device_add", **disk_device(serial, slot))
+                await self._require_on().execute("device_add", disk_device(serial, slot))
             self.state.pulled.remove(serial)
             self._save()
         return await self.command_status()

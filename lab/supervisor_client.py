@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ def start_supervisor(files: NodeFiles) -> None:
     raise LabError(f"the supervisor of {files.name} did not start; see {files.supervisor_log}")
 
 
-def ask(files: NodeFiles, command: str, limit_s: float = COMMAND_LIMIT_S, **arguments: Any) -> dict[str, Any]:
+def ask(
+    files: NodeFiles, command: str, arguments: Mapping[str, str] | None = None, limit_s: float = COMMAND_LIMIT_S
+) -> dict[str, Any]:
     """Send one command and return the node's state. Raises LabError with the supervisor's message."""
     if not is_running(files):
         raise LabError(f"{files.name} is not running; start it with: make lab-up (python -m lab up)")
@@ -56,7 +59,7 @@ def ask(files: NodeFiles, command: str, limit_s: float = COMMAND_LIMIT_S, **argu
         connection.settimeout(limit_s)
         try:
             connection.connect(str(files.control_socket))
-            connection.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
+            connection.sendall(json.dumps({"command": command, **(arguments or {})}).encode() + b"\n")
             with connection.makefile("rb") as stream:
                 line = stream.readline()
         except TimeoutError:
