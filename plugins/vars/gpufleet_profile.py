@@ -24,10 +24,21 @@ options:
         key: stage
 """
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import ansible.module_utils
 from ansible.inventory.group import Group
+from ansible.plugins.loader import lookup_loader
 from ansible.plugins.vars import BaseVarsPlugin
+
+_OWN = str(Path(__file__).resolve().parents[1] / "module_utils")
+if _OWN not in ansible.module_utils.__path__:
+    ansible.module_utils.__path__.append(_OWN)
+
+from ansible.module_utils.gpufleet_controller.profile_files import DEFAULT_DIR, load_profile, profile_names
+from ansible.module_utils.gpufleet_controller.profile_merge import ProfileError
 
 try:
     from ansible.template import trust_as_template
@@ -45,6 +56,14 @@ class VarsModule(BaseVarsPlugin):
 
     REQUIRES_ENABLED = True
     is_stateless = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Each host-task runs in a fork of this process: what is imported and read here, no fork does again.
+        lookup_loader.get("gpufleet_profile", class_only=True)
+        for name in profile_names(DEFAULT_DIR):
+            with suppress(ProfileError):  # told where the profile is used
+                load_profile(DEFAULT_DIR, name)
 
     def get_vars(self, loader: Any, path: str, entities: Any, cache: bool = True) -> dict[str, Any]:
         """``profile`` for the group all, nothing for any other group or host."""

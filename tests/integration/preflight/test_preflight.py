@@ -25,15 +25,17 @@ def test_one_message_lists_all_that_is_wrong(preflight: Callable[..., Run]) -> N
     run = preflight(
         {
             "gpu-1": {"ansible_host": "10.0.0.1", "web_port": "{{ undefined_here }}"},
-            "gpu-2": {"ansible_host": "10.0.0.1", "node_profile_overrides_host": {"platform": {"clok": {}}}},
+            "gpu-2": {
+                "ansible_host": "10.0.0.1",
+                "node_profile_overrides_host": {"platform": {"clok": {}, "cpu": {"sockets": "2"}}},
+            },
             "gpu-3": {"node_profile": "lba", "web_prot": 1},
             "gpu_4": {"ansible_connection": "local", "profile": {}},
             "gpu-5": {"bmc_address": "10.1.0.1", "node_profile_overrides_hots": {}},
-            "gpu-6": {"web_port": 443},
+            "gpu-6": {"web_port": 443, "web_memory": 5},
         },
         bmc_network="10.2.0.0/24",
         web_url="x",
-        web_memory=5,
     )
     assert run.code != 0
     problems = run.problems()
@@ -50,7 +52,9 @@ def test_one_message_lists_all_that_is_wrong(preflight: Callable[..., Run]) -> N
         ("node_profile_overrides_hots of gpu-5 |", "did you mean 'node_profile_overrides_host'?"),
         ("variables of the role web of gpu-6 |", "port 443 without https", "set web_mirror"),
         ("web_url of ", "gpu-[1-3,5-6]", "(6 hosts)", "no longer exists", "web_mirror"),
-        ("web_memory of ", "(6 hosts)", "set platform.cpu.sockets in node_profile_overrides_fleet"),
+        # once, not again for the role variable that takes its value from there
+        ("profile key platform.cpu.sockets of gpu-2 |", "the string '2'"),
+        ("web_memory of gpu-6 |", "set platform.cpu.sockets in node_profile_overrides_fleet"),
     ]
     for parts in expected:
         matching = [problem for problem in problems if all(part in problem for part in parts)]

@@ -130,6 +130,10 @@ BAD: list[tuple[dict[str, dict[str, Any]], str]] = [
         "bmc_network and host_network: 10.1.0.0/24 and 10.1.0.0/16 overlap",
     ),
     (
+        {"a": {"bmc_network": "10.1.0.0/16", "host_network": "10.1.0.0/24"}},
+        "bmc_network and host_network: 10.1.0.0/16 and 10.1.0.0/24 overlap",
+    ),
+    (
         {"a": {"fabric_networks": {"rail0": "10.1.0.0/24", "rail1": "10.1.0.0/24"}}},
         "fabric_networks.rail0 and fabric_networks.rail1: 10.1.0.0/24 and 10.1.0.0/24 overlap",
     ),
