@@ -12,7 +12,6 @@ from typing import Any
 from lab import life_cycle
 from lab.errors import LabError
 from lab.image import find_image, list_images
-from lab.inventory import DEFAULT_INVENTORY
 from lab.lab_directory import LabDirectory
 from lab.qemu_command import EXACT_CLOCK_WITHIN_S
 from lab.supervisor import NodeState, load_state
@@ -29,7 +28,11 @@ FAULTS = {
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lab", description="Virtual XE9680 nodes on this machine.")
-    parser.add_argument("--inventory", type=Path, help="inventory that says which nodes; default inventories/lab")
+    parser.add_argument(
+        "--inventory",
+        type=Path,
+        help="inventory that says which nodes; default: the one used last in this lab, at first inventories/lab",
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="build the image if needed, start the nodes, wait for ssh")
     up.add_argument("--nodes", nargs="+", metavar="NODE", help="only these; default all of the inventory")
@@ -39,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     ssh = commands.add_parser("ssh", help="log in, or run a command")
     ssh.add_argument("node")
     ssh.add_argument("remote", nargs=argparse.REMAINDER, metavar="COMMAND")
-    reset = commands.add_parser("reset", help="fresh disks, booted again")
+    reset = commands.add_parser("reset", help="fresh disks, booted again; the hardware clock stays as it is")
     reset.add_argument("node", nargs="?", help="default: all nodes")
     fault = commands.add_parser(
         "fault", help="break something, or mend it", formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -57,7 +60,8 @@ def _inventory(lab: LabDirectory, options: argparse.Namespace) -> Path:
     if options.inventory:
         path: Path = options.inventory.resolve()
         return path
-    return Path(lab.load().inventory) if lab.exists() and options.command == "reset" else DEFAULT_INVENTORY
+    # A lab stays what it was made as, until another inventory is named.
+    return Path(lab.load().inventory)
 
 
 def _node_status(lab: LabDirectory, name: str, node: dict[str, Any]) -> dict[str, Any]:

@@ -157,6 +157,9 @@ class LabDirectory:
                 "    StrictHostKeyChecking yes\n"
                 "    ServerAliveInterval 15\n"
                 "    ServerAliveCountMax 4\n"
+                # A login costs an emulated node seconds.
+                "    ControlMaster auto\n"
+                "    ControlPersist 60s\n"
                 f'    ControlPath "{self.control_paths}/%C"\n'
             )
         return "\n".join(blocks)

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -56,6 +57,7 @@ def up(lab: LabDirectory, inventory: Path, only: list[str] | None = None) -> lis
         lab.create()
         record = lab.load()
         for gone in set(record.nodes) - set(names):
+            say(f"{gone} is not in {inventory} any more: stopping and removing it")
             _stop_node(lab.node(gone))
             shutil.rmtree(lab.node(gone).directory, ignore_errors=True)
             del record.nodes[gone]
@@ -253,6 +255,10 @@ def wait_for_ssh(
         state = ask(files, "status", limit_s=30)
         if state["power"] in ("off", "failed"):
             raise LabError(f"{name} is {state['power']}: {state['reason']}\n{console_tail(files)}")
+        if "end Kernel panic" in last_console_line(files):
+            raise LabError(
+                f"the kernel of {name} panicked; start again with: make lab-reset NODE={name}\n{console_tail(files)}"
+            )
         if time.monotonic() > deadline:
             raise LabError(f"{name} did not answer ssh within {limit_s:.0f} s\n{console_tail(files)}")
         show(f"booting, waiting for ssh: {last_console_line(files)[:60]}")
@@ -264,6 +270,7 @@ def _console_lines(files: NodeFiles) -> list[str]:
         text = files.console.read_bytes()[-20000:].decode(errors="replace")
     except FileNotFoundError:
         return []
+    text = re.sub(r"\x1b\[[0-9;?=]*[A-Za-z]", "", text)
     printable = ("".join(char for char in line if char.isprintable()).strip() for line in text.splitlines())
     return [line for line in printable if line]
 
@@ -333,7 +340,11 @@ def down(lab: LabDirectory) -> None:
 
 
 def reset(lab: LabDirectory, names: list[str]) -> None:
-    """Give nodes fresh disks and firmware variables; the caller brings them up again."""
+    """Give nodes fresh disks and firmware variables; the caller brings them up again.
+
+    The hardware clock keeps its offset: it is no disk, and a fresh node whose clock
+    is years off is what first boots of real nodes look like.
+    """
     with lab.locked():
         record = lab.load()
         for name in names:
@@ -341,8 +352,13 @@ def reset(lab: LabDirectory, names: list[str]) -> None:
                 raise LabError(f"there is no node {name!r}; the lab has {', '.join(record.nodes) or 'none'}")
         _close_connections(lab)
         for name in names:
-            _stop_node(lab.node(name), at_once=True)
-            shutil.rmtree(lab.node(name).directory, ignore_errors=True)
+            files = lab.node(name)
+            _stop_node(files, at_once=True)
+            state = load_state(files.state)
+            shutil.rmtree(files.directory, ignore_errors=True)
+            if state:
+                files.directory.mkdir(parents=True)
+                NodeState(rtc_offset_s=state.rtc_offset_s).save(files.state)
 
 
 def exec_ssh(lab: LabDirectory, name: str, command: list[str]) -> None:

@@ -49,6 +49,12 @@ class NodeState:
     qemu_pid: int = 0
     qemu_started: int = 0
 
+    def save(self, path: Path) -> None:
+        """Write the state file in one step."""
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps(asdict(self)) + "\n")
+        temporary.replace(path)
+
 
 def load_state(path: Path) -> NodeState | None:
     """The state file's content, None where the node was never started."""
@@ -84,9 +90,7 @@ class Supervisor:
         print(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}", flush=True)
 
     def _save(self) -> None:
-        temporary = self.files.state.with_suffix(".new")
-        temporary.write_text(json.dumps(asdict(self.state)) + "\n")
-        temporary.replace(self.files.state)
+        self.state.save(self.files.state)
 
     def _set_power(self, power: str, reason: str) -> None:
         self.state.power, self.state.reason = power, reason

@@ -102,7 +102,7 @@ def test_a_killed_build_leaves_nothing_finished_and_the_next_one_cleans_up(
 
 def test_too_little_space_is_said_before_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=100 * 2**20)
-    monkeypatch.setattr(host_tools.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(LabError, match=r"no space for the image build: .* 100 MiB free, 7000 MiB are needed"):
         image.ensure_image(lambda _: None, cache=tmp_path)
     assert not list((tmp_path / "images").glob("building-*"))
