@@ -244,6 +244,15 @@ class Exporter:
     def install_binary(self):
         """Returns (changed, path, version)."""
         path, version = self.wanted["path"], self.wanted["version"]
+        # Not by required_if, which a null from the profile passes.
+        missing = [key for key in ("version", "sha256") if not self.wanted[key]]
+        if missing:
+            raise Refusal(f"a tarball needs {' and '.join(missing)}: set packages.node_exporter in the profile.")
+        if not (self.wanted["url"] or "").startswith(("https://", "http://")):
+            raise Refusal(
+                f"the tarball's address is {self.wanted['url']!r}, expected https://... or http://... "
+                "With source mirror set node_exporter_mirror_url."
+            )
         if platform.machine() != "x86_64":
             raise Refusal(
                 f"the pinned tarball is for linux-amd64, this node is {platform.machine()}. Use source distro."
@@ -330,7 +339,6 @@ def main():
             "collectors_disabled": {"type": "list", "elements": "str", "default": []},
             "supported_os": {"type": "list", "elements": "str", "default": []},
         },
-        required_if=[("source", "tarball", ["version", "url", "sha256"])],
         supports_check_mode=True,
     )
     refusal = unsupported(read_os_release(), module.params["supported_os"])

@@ -137,8 +137,8 @@ def refusals_of(wanted):
         refusals.append("GPU processes are running: " + ", ".join(gpus.processes[:10]))
     if gpus.unknown and not wanted["without_gpu_evidence"]:
         refusals.append(
-            f"whether its GPUs are in use cannot be told: {gpus.unknown} (reboot_without_gpu_evidence=true reboots "
-            "nevertheless)"
+            f"whether its GPUs are in use cannot be told: {gpus.unknown} (reboot_without_gpu_evidence: true "
+            "reboots nevertheless)"
         )
     # Last, and only if nothing else speaks against it: a guard may drain the node.
     if wanted["guard"] and not refusals:

@@ -103,7 +103,7 @@ def main():
         module.fail_json(msg=f"name {name!r} is not made of a-z, 0-9, '_', '.' and '-' (64 characters at most)")
     path = os.path.join(folder, name + ".json")
     for key in ("reason", "requested_by"):
-        if wanted["state"] == "present" and not wanted[key].strip():
+        if wanted["state"] == "present" and not (wanted[key] or "").strip():
             module.fail_json(msg=f"{key} must not be empty")
     if wanted["still_needed"] is not None and not wanted["still_needed"]:
         module.fail_json(msg="still_needed must be a command, or be left out")

@@ -18,6 +18,7 @@ if _OWN not in ansible.module_utils.__path__:
 from ansible.module_utils.gpufleet_controller.reboot_messages import reason_still_stands
 
 GROUP = "gpufleet_reboot_pending"
+PLAYBOOK = "ansible-playbook playbooks/reboot.yml"
 
 
 def attention(found: dict[str, Any], allowed: bool, include_os_requests: bool) -> list[dict[str, str]]:
@@ -28,16 +29,16 @@ def attention(found: dict[str, Any], allowed: bool, include_os_requests: bool) -
             lines.append(
                 {
                     "reason": f"reboot pending: {request['reason']} (asked for by {request['requested_by']})",
-                    "next_step": "allow it: ansible-playbook playbooks/reboot.yml -e reboot_allowed=true",
+                    "next_step": f"allow it: {PLAYBOOK} -e '{{\"reboot_allowed\": true}}'",
                     "severity": "warn",
                 }
             )
     if found["os_request"] and not (allowed and include_os_requests):
-        allow = "-e reboot_allowed=true -e reboot_include_os_requests=true"
+        allow = '-e \'{"reboot_allowed": true, "reboot_include_os_requests": true}\''
         lines.append(
             {
                 "reason": f"reboot pending for the operating system: {found['os_request']}",
-                "next_step": f"allow it: ansible-playbook playbooks/reboot.yml {allow}",
+                "next_step": f"allow it: {PLAYBOOK} {allow}",
                 "severity": "warn",
             }
         )
