@@ -222,6 +222,8 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         """The condition was false on this node."""
+        if result.task.action in C._ACTION_META:
+            return
         self._done(result, "skipped")
         if self._display.verbosity:
             self._show_result(result, "skipping", C.COLOR_SKIP)

@@ -209,7 +209,7 @@ class CallbackModule(CallbackBase):
                 self._final.setdefault(name, {len(record.failures) - 1})
             elif not self._ends_on_purpose and not record.counts["unreachable"]:
                 after = f" after '{run_scope.task_name(self._current_task)}'" if self._current_task else ""
-                self._report.stop([name], f"roll-out stopped{after}: too many other nodes failed")
+                self._report.stop([name], f"roll-out stopped{after}, because other nodes failed")
 
     def _end_batch(self) -> None:
         self._look_for_stopped()
@@ -225,6 +225,9 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         """The task's condition was false."""
+        if result.task.action in C._ACTION_META:
+            # Ansible neither starts a worker for a meta nor counts it
+            return
         self._add(result, ["skipped"])
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from .screen_text import cut
 
@@ -50,9 +50,9 @@ class LiveArea:
     def start(self) -> None:
         """Put stdout, and stderr where it is a terminal too, behind the area."""
         self._streams = (sys.stdout, sys.stderr)
-        sys.stdout = _Above(self, sys.stdout)  # type: ignore[assignment]
+        sys.stdout = cast(TextIO, _Above(self, sys.stdout))
         if sys.stderr.isatty():
-            sys.stderr = _Above(self, sys.stderr)  # type: ignore[assignment]
+            sys.stderr = cast(TextIO, _Above(self, sys.stderr))
 
     def close(self) -> None:
         """Wipe the lines and give the streams back. Safe to call again."""

@@ -60,11 +60,13 @@ class RunEnding:
             return
 
         def handle(received: int, frame: FrameType | None) -> None:
-            self._run(f"signal {signal.Signals(received).name}")
-            if callable(previous):
-                previous(received, frame)
-            else:
-                signal.signal(received, signal.SIG_DFL)
-                os.kill(os.getpid(), received)
+            try:
+                self._run(f"signal {signal.Signals(received).name}")
+            finally:  # a terminal that is gone fails our output, but must not keep the process alive
+                if callable(previous):
+                    previous(received, frame)
+                else:
+                    signal.signal(received, signal.SIG_DFL)
+                    os.kill(os.getpid(), received)
 
         signal.signal(number, handle)

@@ -81,7 +81,11 @@ class RunLock:
     def acquire(self, owner: LockOwner) -> None:
         """Take the lock or raise LockHeldError; OSError where the file cannot be opened or locked."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+        except PermissionError:
+            # The file of a colleague: it cannot say our name, but it locks as well.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

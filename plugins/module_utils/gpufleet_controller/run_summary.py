@@ -15,10 +15,10 @@ from .screen_text import cut, duration
 _ORDER = tuple(reversed(OUTCOMES))
 _LABELS = {"not_run": "not run", "timed_out": "timed out"}
 # As many groups as leave the whole summary readable on one screen; all of them are in report.json.
-MAX_GROUPS = 12
-MAX_CHANGED_TASKS = 10
-# Lines of a node's message that are shown; a controller's message (preflight) is shown in full.
-MAX_MESSAGE_LINES = 4
+MAX_GROUPS = 10
+MAX_CHANGED_TASKS = 8
+# Lines of a node's reason that are shown; a controller's message (preflight) is shown in full.
+MAX_REASON_LINES = 2
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _attention_lines(report: RunReport, width: int) -> list[Line]:
         lines.append(Line(f"  {_LABELS.get(group.kind, group.kind)}: {names}{count}", tone))
         reason = group.reason.splitlines() or [""]
         lines.append(Line(f"    reason: {cut(reason[0], max(width * 2, 160))}"))
-        lines += [Line(f"            {cut(more, width)}") for more in reason[1:MAX_MESSAGE_LINES]]
+        lines += [Line(f"            {cut(more, width)}") for more in reason[1:MAX_REASON_LINES]]
         lines.append(Line(f"    next:   {group.next_step}"))
     hidden = groups[MAX_GROUPS:]
     if hidden:
