@@ -13,13 +13,15 @@ from typing import Any
 
 # Reach variables by other ways than by their name in the text, or give another result each time.
 _OPAQUE = frozenset({"lookup", "query", "q", "hostvars", "vars", "now", "random", "shuffle"})
+# These lookups give every host the same: they read nothing but what their text names.
+_ALIKE_LOOKUP = re.compile(r"\b(?:lookup|query|q)\(\s*(['\"])(?:ansible\.builtin\.)?(?:env|file)\1")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
 @cache
 def identifiers(text: str) -> frozenset[str]:
     """Every name in an expression or template; too many rather than too few (attributes and strings count too)."""
-    return frozenset(_IDENTIFIER.findall(text))
+    return frozenset(_IDENTIFIER.findall(_ALIKE_LOOKUP.sub("", text)))
 
 
 def signature(

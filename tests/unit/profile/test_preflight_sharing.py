@@ -46,5 +46,13 @@ def test_opaque_template_is_never_shared(text: str) -> None:
     assert signature({"a": "{{ z }}", "z": text}, ["a"], KNOWN) is None
 
 
+@pytest.mark.parametrize("text", ["{{ lookup('env', 'B') }}", "{{ query( \"ansible.builtin.file\", b ~ '/x') }}"])
+def test_lookup_that_reads_no_variable_is_shared(text: str) -> None:
+    assert same({"a": text, "b": 1, "c": 1}, {"a": text, "b": 1, "c": 2})
+    assert not same({"a": text + "{{ b }}", "b": 1}, {"a": text + "{{ b }}", "b": 2})
+    mixed = text + "{{ lookup('vars', 'b') }}"
+    assert signature({"a": mixed}, ["a"], KNOWN) is None
+
+
 def test_templates_that_refer_to_each_other_end() -> None:
     assert signature({"a": "{{ b }}", "b": "{{ a }}"}, ["a"], KNOWN)
