@@ -23,6 +23,7 @@ import argparse
 import ipaddress
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -42,6 +43,8 @@ GROUP = "gpu_nodes"
 FLEET = 511
 # Addresses of simulated hosts: the range for benchmarks (RFC 2544), so that preflight finds no address twice.
 SIMULATED_NETWORK = ipaddress.ip_network("198.18.0.0/15")
+# A simulated host on which one of these counts is not zero did not do what the recorded node did.
+FAULTS = ("changed", "failed", "unreachable")
 # Facts about this machine or this run, which ansible sets itself.
 NOT_INVENTORY = ("ansible_version", "ansible_playbook_python", "ansible_facts")
 
@@ -211,10 +214,21 @@ def measure_node(playbook: str, inventory: str, node: str, work: Path) -> tuple[
     return measurement, answers
 
 
-def simulated_inventory(variables: Mapping[str, Any], hosts: int) -> dict[str, Any]:
+def in_place_of(inventory_dir: str, value: Any) -> Any:
+    """A value whose expressions still mean the real inventory's folder when they stand in another inventory."""
+    if isinstance(value, dict):
+        return {key: in_place_of(inventory_dir, inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [in_place_of(inventory_dir, inner) for inner in value]
+    if isinstance(value, str) and "{{" in value:
+        return re.sub(r"\binventory_dir\b", repr(inventory_dir), value)
+    return value
+
+
+def simulated_inventory(variables: Mapping[str, Any], hosts: int, inventory_dir: str) -> dict[str, Any]:
     """An inventory of copies of one node; what holds an IP address gets one of its own for each copy."""
     shared = {
-        key: value
+        key: in_place_of(inventory_dir, value)
         for key, value in variables.items()
         # `profile` is made by the vars plugin; the connection is replayed
         if key != "profile" and not key.startswith(NOT_INVENTORY) and not is_address(value)
@@ -238,15 +252,16 @@ def is_address(value: Any) -> bool:
 
 
 def simulate(
-    playbook: str, variables: Mapping[str, Any], answers: list[dict[str, Any]], hosts: int, work: Path
+    playbook: str, simulated: Mapping[str, Any], answers: list[dict[str, Any]], work: Path
 ) -> dict[str, float]:
     """Run the playbook for many hosts that answer like the recorded node.
 
     Raises:
         BenchError: a host did not end as the recorded node did.
     """
+    nodes = simulated[GROUP]["hosts"]
     inventory = work / "simulated.yml"
-    inventory.write_text(yaml.safe_dump(simulated_inventory(variables, hosts)))
+    inventory.write_text(yaml.safe_dump(dict(simulated)))
     recording = work / "recording.json"
     recording.write_text(json.dumps(answers))
     counters = Path(tempfile.mkdtemp(prefix="counters-", dir=work))
@@ -261,31 +276,22 @@ def simulate(
         },
         work,
     )
-    simulated = {name: host for name, host in usage.report["hosts"].items() if name.startswith("node-")}
-    wrong = [name for name, host in simulated.items() if host["changed"] or host["failed"] or host["unreachable"]]
-    short = (
-        [name for name in simulated if int((counters / name_of_counter(inventory, name)).read_text()) != len(answers)]
-        if answers
-        else []
-    )
-    if len(simulated) != hosts or wrong or short:
+    hosts = usage.report["hosts"]
+    wrong = [name for name in nodes if name not in hosts or any(hosts[name][key] for key in FAULTS)]
+    asked = {name: counters / node["ansible_host"] for name, node in nodes.items()}
+    short = [name for name, file in asked.items() if len(answers) != (int(file.read_text()) if file.exists() else 0)]
+    if wrong or short:
         raise BenchError(
-            f"the simulation is not what was recorded: {len(simulated)} of {hosts} hosts in the report, "
-            f"{len(wrong)} changed or failed, {len(short)} made fewer calls than the recorded node"
+            f"the simulation is not what was recorded: of {len(nodes)} hosts {len(wrong)} are missing in the report, "
+            f"changed or failed, and {len(short)} were asked less often than the recorded node"
         )
     return {
-        "hosts": hosts,
+        "hosts": len(nodes),
         "host_tasks": usage.host_tasks,
         "elapsed_s": round(usage.elapsed_s, 1),
         "cpu_s": round(usage.cpu_s, 1),
         "cpu_s_per_host_task": round(usage.cpu_s / max(usage.host_tasks, 1), 4),
     }
-
-
-def name_of_counter(inventory: Path, name: str) -> str:
-    """A simulated host's counter is named after its address."""
-    hosts = yaml.safe_load(inventory.read_text())[GROUP]["hosts"]
-    return str(hosts[name]["ansible_host"])
 
 
 def print_table(measurement: Measurement) -> None:
@@ -331,7 +337,10 @@ def main() -> int:
         measurement, answers = measure_node(arguments.playbook, arguments.inventory, node, work)
         if arguments.hosts:
             variables = listing["_meta"]["hostvars"].get(node, {})
-            measurement.simulated = simulate(arguments.playbook, variables, answers, arguments.hosts, work)
+            where = Path(arguments.inventory).resolve()
+            folder = where if where.is_dir() else where.parent
+            simulated = simulated_inventory(variables, arguments.hosts, str(folder))
+            measurement.simulated = simulate(arguments.playbook, simulated, answers, work)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2

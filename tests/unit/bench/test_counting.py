@@ -65,8 +65,16 @@ def test_no_two_simulated_hosts_share_an_address() -> None:
         "profile": "{{ made by the vars plugin }}",
         "number": 5,
     }
-    group = host_tasks.simulated_inventory(variables, 300)["gpu_nodes"]
+    group = host_tasks.simulated_inventory(variables, 300, "/real")["gpu_nodes"]
     assert group["vars"] == {"node_profile": "lab", "number": 5, "ansible_connection": "replay"}
     addresses = [address for host in group["hosts"].values() for address in host.values()]
     assert len(addresses) == len(set(addresses)) == 600
     assert set(group["hosts"]["node-0001"]) == {"ansible_host", "bmc_address"}
+
+
+def test_expressions_still_mean_the_real_inventorys_folder() -> None:
+    variables = {"lab": {"key": ["{{ inventory_dir ~ '/key' }}", "inventory_dir is a word", "{{ my_inventory_dir }}"]}}
+    group = host_tasks.simulated_inventory(variables, 1, "/real")["gpu_nodes"]
+    assert group["vars"]["lab"] == {
+        "key": ["{{ '/real' ~ '/key' }}", "inventory_dir is a word", "{{ my_inventory_dir }}"]
+    }
