@@ -103,7 +103,8 @@ def test_limit_still_compares_addresses_of_all_hosts(preflight: Callable[..., Ru
 
 
 def test_strings_from_the_command_line_are_refused_and_json_passes(preflight: Callable[..., Run]) -> None:
-    run = preflight({"gpu-1": {}}, "-e", "web_manage=false web_port=81")
+    # --tags: preflight runs whatever part of the site is asked for
+    run = preflight({"gpu-1": {}}, "-e", "web_manage=false web_port=81", "--tags", "time_sync")
     assert [problem.split(" | ")[:3] for problem in run.problems()] == [
         ["web_manage of gpu-1", "the string 'false'", "true or false"],
         ["web_port of gpu-1", "the string '81'", "a whole number"],
@@ -149,12 +150,15 @@ def test_layers_are_merged_in_order_and_may_be_named(
     assert answers == {"gpu-1": "8-10.0.0.1", "gpu-2": "4-10.0.0.1", "gpu-3": "8-10.0.0.1"}, shown.said
 
 
-def test_profiles_of_another_folder(preflight: Callable[..., Run], tmp_path: Path) -> None:
+def test_profiles_of_another_folder(preflight: Callable[..., Run], ansible: Callable[..., Run], tmp_path: Path) -> None:
     profile = yaml.safe_load((REPOSITORY / "profiles" / "lab.yml").read_text())
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "spare.yml").write_text(yaml.safe_dump(profile))
+    (tmp_path / "mine" / "spare.yml").write_text(yaml.safe_dump({**profile, "description": "spare parts"}))
     run = preflight({"gpu-1": {}}, node_profile="spare", node_profile_dir="{{ inventory_dir }}/mine")
     assert "1 hosts checked, profiles: spare (1)" in run.said, run.said
+    debug = ("-m", "ansible.builtin.debug", "-a", "msg={{ profile.description }}")
+    shown = ansible("ansible", "-i", str(tmp_path / "hosts.yml"), "-c", "local", "gpu_nodes", *debug)
+    assert "spare parts" in shown.said
 
 
 def test_profile_is_there_for_a_host_list_and_names_what_is_missing(
