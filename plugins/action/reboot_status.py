@@ -84,5 +84,5 @@ class ActionModule(ActionBase):
         wanted = bool(result["requests"]) or (include_os_requests and bool(result["os_request"]))
         result["pending"] = allowed and wanted
         if result["pending"]:
-            self.add_group(GROUP)
+            self.add_group(GROUP, parent_group_names=["all"])
         return result
