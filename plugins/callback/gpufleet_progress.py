@@ -236,6 +236,12 @@ class CallbackModule(CallbackBase):
                 self._show_result(result, "failed (ignored)", C.COLOR_WARN)
             return
         rescued = self._play is not None and result.host.name not in self._play._removed_hosts
+        if rescued and isinstance(result.task, TaskInclude):
+            # what the include names could not be loaded; Ansible has told "ok" before
+            rescued = False
+            output = self._outputs.get(result.task._uuid)
+            if output is not None:
+                output.progress.counts["ok"] -= 1
         self._done(result, "rescued" if rescued else "failed")
         if not rescued and self._run is not None:
             self._run.failed.add(result.host.name)

@@ -60,6 +60,7 @@ from ansible.module_utils.gpufleet_controller.run_lock import LockHeldError, Loc
 from ansible.module_utils.gpufleet_controller.run_report import NodeRecord, PlayRecord, RunReport
 from ansible.module_utils.gpufleet_controller.run_summary import summary_lines
 from ansible.module_utils.gpufleet_controller.screen_text import clean_text
+from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback import CallbackBase
 from ansible.release import __version__ as ansible_version
 
@@ -235,10 +236,18 @@ class CallbackModule(CallbackBase):
         if ignore_errors:
             self._add(result, ["ok", "changed", "ignored"] if result.is_changed() else ["ok", "ignored"])
             return
-        record = self._add(result, [])
+        rescued = result.host.name not in getattr(self._play, "_removed_hosts", [])
+        if rescued and isinstance(result.task, TaskInclude):
+            # What the include names could not be loaded: Ansible has already told that the task itself
+            # went well, and takes the host out after this event.
+            rescued = False
+            record = self._record(result.host) if self._report is not None else None
+            if record is not None:
+                record.counts["ok"] -= 1
+        else:
+            record = self._add(result, [])
         if record is None:
             return
-        rescued = result.host.name not in getattr(self._play, "_removed_hosts", [])
         record.counts["rescued" if rescued else "failed"] += 1
         if not rescued:
             self._final.setdefault(result.host.name, set()).add(len(record.failures))

@@ -361,6 +361,31 @@ def test_a_rescue_that_fails_is_a_failure(site: Site) -> None:
     assert "first trouble" not in "\n".join(result.summary)
 
 
+def test_include_of_a_missing_file(site: Site) -> None:
+    """Ansible tells such an include twice, first as ok."""
+    site.inventory(gpu_nodes=f"gpu-[1:2] {ALIVE}")
+    site.write(
+        "site.yml",
+        """
+        - name: Platform
+          hosts: gpu_nodes
+          gather_facts: false
+          tasks:
+            - name: Include
+              ansible.builtin.include_tasks: missing.yml
+              when: inventory_hostname == 'gpu-1'
+            - name: Go on
+              ansible.builtin.debug:
+        """,
+    )
+    result = site.run("site.yml")
+    assert result.rc == 2
+    assert result.outcomes() == {"gpu-1": "failed", "gpu-2": "ok"}
+    host = result.report["hosts"]["gpu-1"]
+    assert (host["ok"], host["failed"], host["rescued"], host["host_tasks"]) == (0, 1, 0, 1)
+    assert "task 1 Include .. skipped 1 failed 1 (" in result.out
+
+
 def test_failed_preflight_is_shown_in_full(site: Site) -> None:
     """A play on localhost is no node, but its failure concerns all of them."""
     site.inventory(gpu_nodes=f"gpu-[1:2] {ALIVE}")
