@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests import drift
+from tests.integration.conftest import LabNode
 from tools.molecule_scenarios import kind_of
 
 REPOSITORY = drift.REPOSITORY
@@ -82,25 +83,14 @@ def test_containers(containers: drift.Target, request: pytest.FixtureRequest, tm
     drift.assert_drift_is_found_and_mended(role, containers, tmp_path)
 
 
-def lab_target() -> drift.Target:
-    """The first lab node, reached as inventories/lab does."""
-    inventory = REPOSITORY / "inventories" / "lab"
-    listing = subprocess.run(
-        [BIN / "ansible-inventory", "-i", inventory, "--list"],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    host = json.loads(listing)["gpu_nodes"]["hosts"][0]
-    lab = Path(os.environ.get("GPUFLEET_LAB_DIR", REPOSITORY / ".lab"))
-    return drift.Target(inventory=str(inventory), shells={host: ("ssh", "-F", str(lab / "ssh_config"), host)})
-
-
 @pytest.mark.lab
 @pytest.mark.parametrize("role", roles_with_objects("lab"))
-def test_lab(role: str, tmp_path: Path) -> None:
+def test_lab(role: str, lab_node: LabNode, tmp_path: Path) -> None:
     """Every object of the role is altered on the lab node, found and mended."""
-    target = lab_target()
+    ssh_config = json.loads(lab_node.lab("status", "--json").stdout)["ssh_config"]
+    target = drift.Target(
+        inventory=str(REPOSITORY / "inventories" / "lab"),
+        shells={lab_node.name: ("ssh", "-F", ssh_config, lab_node.name)},
+    )
     drift.run_role(role, target, tmp_path)
     drift.assert_drift_is_found_and_mended(role, target, tmp_path)
