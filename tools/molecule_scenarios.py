@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -33,6 +34,16 @@ KINDS = ("containers", "lab")
 # Image, two containers and four runs take about 2 minutes; a lab scenario has the lab stage's 30 minutes at most.
 SCENARIO_LIMIT_S = 2400
 LOG_LINES_SHOWN = 80
+
+
+running: set[subprocess.Popen[bytes]] = set()
+
+
+def end_scenarios(signum: int, frame: object) -> None:
+    """On SIGTERM: end the scenarios too. Their containers stay; the next run of a scenario begins by removing them."""
+    for process in list(running):
+        process.terminate()
+    sys.exit(128 + signum)
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,7 @@ def run_scenario(name: str) -> Outcome:
         process = subprocess.Popen(
             ["molecule", "test", "-s", name], cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT
         )
+        running.add(process)
         try:
             code: int | None = process.wait(timeout=SCENARIO_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -85,6 +97,8 @@ def run_scenario(name: str) -> Outcome:
             process.wait()
             code = None
             file.write(f"\nended after {SCENARIO_LIMIT_S} s\n".encode())
+        finally:
+            running.discard(process)
     seconds = time.monotonic() - began
     print(f"{name}: {'passed' if code == 0 else 'FAILED'} in {seconds:.0f} s", flush=True)
     return Outcome(name, seconds, code == 0, log)
@@ -106,6 +120,7 @@ def main() -> int:
         print(f"no such scenario: {', '.join(unknown or arguments.what)}; there are {known}", file=sys.stderr)
         return 2
 
+    signal.signal(signal.SIGTERM, end_scenarios)
     RESULTS.mkdir(parents=True, exist_ok=True)
     # The lab's scenarios share one node.
     on_lab = [name for name in chosen if name in known["lab"]]
