@@ -18,7 +18,7 @@ from pathlib import Path
 from lab.accelerator import choose_accelerator
 from lab.errors import LabError
 from lab.host_tools import OVMF_VARS, require_free_space, require_host_tools
-from lab.image import Image, ensure_image
+from lab.image import Image, ensure_image, find_image
 from lab.inventory import InventoryNode, read_inventory
 from lab.lab_directory import LabDirectory, LabRecord
 from lab.node import NodeDefinition, NodeFiles, PeerNetwork
@@ -51,7 +51,8 @@ def up(lab: LabDirectory, inventory: Path, only: list[str] | None = None) -> lis
     for name in only or []:
         if name not in names:
             raise LabError(f"{name} is not in the inventory's group gpu_nodes; it has {', '.join(names)}")
-    image = ensure_image(say)
+    chosen = [node for node in wanted if not only or node.name in only]
+    image = _image_for(lab, [node.name for node in chosen])
     accelerator = choose_accelerator(image, say)
     with lab.locked():
         lab.create()
@@ -68,7 +69,6 @@ def up(lab: LabDirectory, inventory: Path, only: list[str] | None = None) -> lis
             lab.ensure_key(lab.host_key(name), name)
         lab.save(record)
         _start_ntp_server(lab, record)
-        chosen = [node for node in wanted if not only or node.name in only]
         progress = Progress([node.name for node in chosen])
         with ThreadPoolExecutor(max_workers=len(chosen)) as pool:
             jobs = [pool.submit(_bring_up, lab, record, wanted, node, image, accelerator, progress) for node in chosen]
@@ -80,6 +80,19 @@ def up(lab: LabDirectory, inventory: Path, only: list[str] | None = None) -> lis
     if problems:
         raise LabError("\n".join(str(problem) for problem in problems))
     return names
+
+
+def _image_for(lab: LabDirectory, names: list[str]) -> Image:
+    """The image to make nodes from; not built where every node has its disk already."""
+    disks = []
+    for name in names:
+        files = lab.node(name)
+        if not files.overlay.exists() or not files.definition.exists():
+            return ensure_image(say)
+        disks.append(Path(NodeDefinition.load(files.definition).image_disk))
+        if not disks[-1].exists():
+            raise LabError(f"the image {disks[-1]} under {name} is gone; start afresh with: make lab-reset NODE={name}")
+    return Image(disks[0].parent.name, disks[0].parent)
 
 
 def _assign_ports(lab: LabDirectory, record: LabRecord, names: list[str]) -> None:
@@ -140,8 +153,9 @@ def _write_node(
         # The overlay belongs to the image it was made over, until the node is reset.
         with suppress(FileNotFoundError):
             disk = Path(NodeDefinition.load(files.definition).image_disk)
-        if disk != image.disk:
-            say(f"{node.name} keeps its older image; a new one is there: make lab-reset NODE={node.name}")
+        newest = find_image()
+        if newest is None or newest.disk != disk:
+            say(f"{node.name} keeps its older image; for one as the repository says: make lab-reset NODE={node.name}")
     definition = NodeDefinition(
         node.name, index, record.nodes[node.name]["ssh_port"], str(disk), accelerator,
         record.nodes[node.name]["uuid"], node.shape, peers,

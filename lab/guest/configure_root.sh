@@ -46,6 +46,8 @@ EOF
 # --- packages ----------------------------------------------------------------
 rm -f "$root"/etc/apt/sources.list.d/*
 printf '%s\n' "$LAB_APT_SOURCES" > "$root/etc/apt/sources.list"
+# Translated descriptions are half of what apt-get update fetches and an emulated node sorts.
+echo 'Acquire::Languages "none";' > "$root/etc/apt/apt.conf.d/90lab"
 
 # --- network: the first NIC by DHCP, the rest as node.json says ---------------
 cat > "$root/etc/systemd/network/10-lab-uplink.network" <<'EOF'
@@ -88,7 +90,11 @@ chroot "$root" systemctl enable systemd-networkd.service ssh.service systemd-tim
     gpufleet-lab-first-boot.service
 # Timers that would fill an emulated node's two cores in the middle of a test.
 chroot "$root" systemctl mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer
-chroot "$root" systemctl disable e2scrub_reap.service systemd-networkd-wait-online.service || true
+# What costs an emulated boot seconds and has nothing to do here: a screen that the node
+# does not have, NVMe over a network that it does not have.
+chroot "$root" systemctl mask getty@tty1.service nvmf-autoconnect.service
+chroot "$root" systemctl set-default multi-user.target
+chroot "$root" systemctl disable e2scrub_reap.service systemd-networkd-wait-online.service
 mkdir -p "$root/var/log/journal"
 
 # Roles must refresh package lists themselves, as on a fresh node.

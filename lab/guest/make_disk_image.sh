@@ -39,5 +39,6 @@ mke2fs -q -t ext4 -U "$LAB_ROOT_UUID" -L lab-root -d "$root" \
 # For the probe whether KVM really runs a guest (accelerator.py).
 cp "$root"/boot/vmlinuz-* "$LAB_WORK/vmlinuz"
 chmod 0644 "$LAB_WORK/vmlinuz"
+# shellcheck disable=SC2016  # dpkg-query's own variables
 chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' > "$LAB_WORK/packages.list"
 rm -rf "$root" "$esp"
