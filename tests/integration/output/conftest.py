@@ -12,7 +12,6 @@ import json
 import os
 import pty
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -32,6 +31,11 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 # Nothing listens on the port "discard" of the loopback address: connections are refused at once.
 DEAD = "ansible_connection=ssh ansible_host=127.0.0.1 ansible_port=9"
 ALIVE = "ansible_connection=local"
+
+# Makes standard input the controlling terminal, as a login does, so that Ctrl-C arrives as a signal.
+_WITH_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 @dataclass
@@ -68,6 +72,7 @@ class TerminalResult(Result):
     raw: bytes = b""
     screen: list[str] = field(default_factory=list)  # everything that stays, scrolled lines included
     seen: list[list[str]] = field(default_factory=list)  # the visible lines after each piece of output
+    draws: list[float] = field(default_factory=list)  # when the live lines were drawn
     cursor_hidden: bool = False
 
 
@@ -129,22 +134,30 @@ class Site:
         *args: str,
         columns: int = 100,
         rows: int = 40,
-        act: Callable[[str, int, int], None] | None = None,
+        act: Callable[[str, int], None] | None = None,
         **env: str,
     ) -> TerminalResult:
         """Run on a pseudo terminal and follow its screen.
 
-        ``act(text on screen, file descriptor of the terminal, pid)`` is called after each piece of output.
+        ``act(text on screen, file descriptor of the terminal)`` is called after each piece of output.
         """
         before = self._folders()
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.chdir(self.folder)
-            os.execve(self.command(playbook)[0], self.command(playbook, *args), {**self.env, **env})
+        terminal, other_end = pty.openpty()
         resize(terminal, columns, rows)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _WITH_TERMINAL, *self.command(playbook, *args)],
+            cwd=self.folder,
+            env={**self.env, **env},
+            stdin=other_end,
+            stdout=other_end,
+            stderr=other_end,
+            start_new_session=True,
+        )
+        os.close(other_end)
         screen = pyte.HistoryScreen(columns, rows, history=5000, ratio=0.5)
         stream = pyte.ByteStream(screen)
         raw = b""
+        draws: list[float] = []
         seen: list[list[str]] = []
         deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
@@ -157,27 +170,29 @@ class Site:
             if not piece:
                 break
             raw += piece
+            draws += [time.monotonic()] * piece.count(b"\x1b[?25l")
             stream.feed(piece)
             visible = [line.rstrip() for line in screen.display]
             if not seen or seen[-1] != visible:
                 seen.append(visible)
             if act is not None:
-                act("\n".join(visible), terminal, pid)
+                act("\n".join(visible), terminal)
         else:
-            os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
+            process.kill()
+        rc = process.wait()
         os.close(terminal)
         history = ["".join(line[x].data for x in range(columns)).rstrip() for line in screen.history.top]
         lines = history + [line.rstrip() for line in screen.display]
         while lines and not lines[-1]:
             lines.pop()
         return TerminalResult(
-            os.waitstatus_to_exitcode(status),
+            rc,
             "\n".join(lines),
             self._new_folder(before),
             raw,
             lines,
             seen,
+            draws,
             screen.cursor.hidden,
         )
 

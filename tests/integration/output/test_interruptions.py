@@ -141,7 +141,7 @@ def test_sigterm(slow: Site) -> None:
 def test_ctrl_c_on_a_terminal(slow: Site) -> None:
     pressed: list[float] = []
 
-    def press(text: str, terminal: int, pid: int) -> None:
+    def press(text: str, terminal: int) -> None:
         if not pressed and "task 2 Take a while (1 s)" in text:
             pressed.append(time.monotonic())
             os.write(terminal, b"\x03")

@@ -63,7 +63,7 @@ def test_live_lines(site: Site) -> None:
 
 
 def test_lines_are_redrawn_at_most_ten_times_a_second(site: Site) -> None:
-    site.inventory(gpu_nodes=f"gpu-[1:40] {ALIVE}")
+    site.inventory(gpu_nodes=f"gpu-[1:12] {ALIVE}")
     site.write(
         "site.yml",
         """
@@ -74,15 +74,20 @@ def test_lines_are_redrawn_at_most_ten_times_a_second(site: Site) -> None:
             - name: Loop fast
               ansible.builtin.debug:
                 msg: "{{ item }}"
-              loop: "{{ range(20) | list }}"
+              loop: "{{ range(100) | list }}"
+            - name: Loop over results
+              ansible.builtin.set_fact:
+                x: "{{ item }}"
+              loop: "{{ range(100) | list }}"
         """,
     )
-    began = time.monotonic()
     # with -v each item is a line above, after which the live lines have to be drawn again
     result = site.run_on_terminal("site.yml", "-v")
-    took = time.monotonic() - began
     assert result.rc == 0
-    assert result.raw.count(b"\x1b[?25l") <= took * 11
+    assert result.draws
+    # twice as many, since on a busy machine what was written in two seconds may be read in one
+    busiest = max(sum(began <= drawn < began + 1 for drawn in result.draws) for began in result.draws)
+    assert busiest <= 20
 
 
 def test_warnings_and_resize_do_not_garble(site: Site) -> None:
@@ -121,7 +126,7 @@ def test_warnings_and_resize_do_not_garble(site: Site) -> None:
     )
     shrunk: list[int] = []
 
-    def shrink(text: str, terminal: int, pid: int) -> None:
+    def shrink(text: str, terminal: int) -> None:
         if not shrunk and "waiting for" in text:
             shrunk.append(1)
             resize(terminal, 60, 40)  # as xterm does it: what is on the screen stays as it is
@@ -209,7 +214,7 @@ def test_pause_asks_on_a_quiet_screen(site: Site) -> None:
     )
     answered: list[float] = []
 
-    def answer(text: str, terminal: int, pid: int) -> None:
+    def answer(text: str, terminal: int) -> None:
         if not answered and "Go on:" in text:
             answered.append(time.monotonic())
             time.sleep(0.5)
