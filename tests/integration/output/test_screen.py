@@ -85,9 +85,9 @@ def test_lines_are_redrawn_at_most_ten_times_a_second(site: Site) -> None:
     result = site.run_on_terminal("site.yml", "-v")
     assert result.rc == 0
     assert result.draws
-    # twice as many, since on a busy machine what was written in two seconds may be read in one
+    # some more, since on a busy machine what was written in longer than a second may be read in one
     busiest = max(sum(began <= drawn < began + 1 for drawn in result.draws) for began in result.draws)
-    assert busiest <= 20
+    assert busiest <= 15
 
 
 def test_warnings_and_resize_do_not_garble(site: Site) -> None:
