@@ -209,8 +209,15 @@ class CallbackModule(CallbackBase):
                 # a failed include is reported before Ansible takes the host out
                 self._final.setdefault(name, {len(record.failures) - 1})
             elif not self._ends_on_purpose and not record.counts["unreachable"]:
-                after = f" after '{run_scope.task_name(self._current_task)}'" if self._current_task else ""
-                self._report.stop([name], f"roll-out stopped{after}, because other nodes failed")
+                self._report.stop([name], self._why_stopped())
+
+    def _why_stopped(self) -> str:
+        if self._current_task is None:
+            return "roll-out stopped, because other nodes failed"
+        task = run_scope.task_name(self._current_task)
+        if self._current_task.run_once:
+            return f"the run was stopped by '{task}', which stands for all nodes"
+        return f"roll-out stopped after '{task}', because other nodes failed"
 
     def _end_batch(self) -> None:
         self._look_for_stopped()
@@ -314,6 +321,8 @@ class CallbackModule(CallbackBase):
             path=_short_path(task.get_path()),
         )
         self._report.add_note(record, result.result.get("gpufleet"))
+        if counters and task.run_once:
+            self._report.cover(self._batch)
         return record
 
     def _describe(self, result: Any, kind: str, record: NodeRecord) -> failure_reason.Failure:

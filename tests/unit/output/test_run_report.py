@@ -45,6 +45,15 @@ def test_outcomes() -> None:
     assert "no task ran" in report.nodes["g"].not_run
 
 
+def test_a_run_once_task_stands_for_all_nodes() -> None:
+    report = _report()
+    report.expect(["a", "b"])
+    report.cover(["a"])
+    report.finish()
+    assert report.nodes["a"].outcome == "ok"
+    assert report.nodes["b"].outcome == "not_run"
+
+
 def test_loop_items_count_instead_of_their_task() -> None:
     report = _report("a")
     for label in ("x", None, "z"):

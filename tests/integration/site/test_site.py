@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job on the virtual node: site.yml on a fresh node whose clock is years off.
+
+The tests follow each other on one node, since a boot takes over a minute: the order in this file is the order of an
+operator's first day. Each says what it starts from.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.playbook import run_playbook
+
+pytestmark = pytest.mark.lab
+
+# Everything a dry run must leave alone. Left out: what a running system writes by itself (logs, the random seed,
+# systemd-timesyncd's clock file), and folders that are in memory.
+NODE_STATE = r"""
+find / -xdev \( -path /var/log -o -path /var/tmp -o -path /tmp -o -path /root/.ansible \
+    -o -path /var/lib/systemd/timesync -o -path /var/lib/systemd/timers -o -path /var/lib/private/systemd/timesync \
+    -o -path /var/lib/systemd/random-seed -o -path /var/lib/dhcp \) -prune \
+  -o -type f -printf '%p %s %m %u %T@\n' | sort
+dpkg-query -W
+systemctl list-unit-files --no-legend | sort
+systemctl list-units --type=service --state=running --no-legend --plain | grep -v '@' | sort
+getent passwd
+"""
+
+
+def years_off(lab_node) -> float:
+    """How many years the node's clock is ahead of this machine's."""
+    import time
+
+    return (float(lab_node.run("date +%s")) - time.time()) / (365.25 * 86400)
+
+
+def test_dry_run_on_a_fresh_node_with_a_clock_in_the_past(lab_node, tmp_path: Path) -> None:
+    """From a fresh node, three years behind: --check --diff exits 0 and leaves the node as it is."""
+    lab_node.fault("clock", "-3y")
+    lab_node.reset()
+    assert years_off(lab_node) < -0.2, "the fault did not work: the node's clock is not far behind"
+    before = lab_node.run(NODE_STATE)
+    done = run_playbook("site.yml", tmp_path, "--check", "--diff")
+    assert done.code == 0, done.output
+    assert lab_node.run(NODE_STATE) == before
+    assert years_off(lab_node) < -0.2, "the dry run set the clock"
+    assert done.host(lab_node.name)["changed"] > 0, "a dry run on a fresh node must say what it would change"
+
+
+def test_site_converges_from_a_clock_in_the_past(lab_node, tmp_path: Path) -> None:
+    """From the node of the test before: everything is installed although the clock is years behind."""
+    done = run_playbook("site.yml", tmp_path)
+    assert done.code == 0, done.output
+    assert abs(years_off(lab_node)) * 365.25 * 86400 < 5
+    assert lab_node.run("systemctl is-active chrony node_exporter").split() == ["active", "active"]
+    assert "node_exporter_build_info" in lab_node.run(
+        "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:9100/metrics').read().decode())\""
+    )
+
+
+def test_second_run_changes_nothing(lab_node, tmp_path: Path) -> None:
+    """From a converged node: changed=0, in the report and on the screen."""
+    done = run_playbook("site.yml", tmp_path)
+    assert done.code == 0, done.output
+    assert done.host(lab_node.name)["changed_tasks"] == []
+    assert "changed=0" in done.output
+
+
+def test_clock_in_the_future_is_mended(lab_node, tmp_path: Path) -> None:
+    """A fresh node three years ahead: converged without a signature error, and right after the next boot too."""
+    lab_node.fault("clock", "+3y")
+    lab_node.reset()
+    assert years_off(lab_node) > 2.5, "the fault did not work: the node's clock is not far ahead"
+    done = run_playbook("site.yml", tmp_path)
+    assert done.code == 0, done.output
+    lab_node.run("systemctl reboot", check=False)
+    lab_node.wait_for_new_boot()
+    # Read before chrony could have stepped it far: the hardware clock itself must be right.
+    assert abs(years_off(lab_node)) * 365.25 * 86400 < 60
