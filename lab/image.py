@@ -182,7 +182,13 @@ def _build(images: Path, key: str, guest: Path, mirrors: AptMirrors, say: Callab
             say(f"image: {title}")
             try:
                 done = subprocess.run(
-                    command, env=environment, stdout=output, stderr=output, timeout=BUILD_LIMIT_S, check=False
+                    # Told to end when this process is killed: it must not write into a later build.
+                    ["setpriv", "--pdeathsig", "TERM", *command],
+                    env=environment,
+                    stdout=output,
+                    stderr=output,
+                    timeout=BUILD_LIMIT_S,
+                    check=False,
                 )
             except subprocess.TimeoutExpired:
                 raise LabError(f"{title} took over {BUILD_LIMIT_S} s; see {log}") from None

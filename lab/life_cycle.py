@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -35,7 +36,8 @@ NTP_LIMIT_S = 15
 NODE_SPACE_MIB = 3000
 CONSOLE_TAIL = 12
 
-Say = Callable[[str], None]
+# Set by Ctrl-C, which only the main thread hears.
+_interrupted = threading.Event()
 
 
 def say(text: str) -> None:
@@ -72,7 +74,11 @@ def up(lab: LabDirectory, inventory: Path, only: list[str] | None = None) -> lis
         progress = Progress([node.name for node in chosen])
         with ThreadPoolExecutor(max_workers=len(chosen)) as pool:
             jobs = [pool.submit(_bring_up, lab, record, wanted, node, image, accelerator, progress) for node in chosen]
-            problems = [error for job in jobs if (error := job.exception())]
+            try:
+                problems = [error for job in jobs if (error := job.exception())]
+            except KeyboardInterrupt:
+                _interrupted.set()
+                raise
         lab.save(record)
     for problem in problems:
         if not isinstance(problem, LabError):
@@ -266,6 +272,8 @@ def wait_for_ssh(
     files = lab.node(name)
     deadline = time.monotonic() + limit_s
     while not ssh_answers(lab, name):
+        if _interrupted.is_set():
+            raise LabError(f"interrupted while {name} was booting; it goes on booting")
         state = ask(files, "status", limit_s=30)
         if state["power"] in ("off", "failed"):
             raise LabError(f"{name} is {state['power']}: {state['reason']}\n{console_tail(files)}")

@@ -14,6 +14,7 @@ import pytest
 
 from lab import host_tools, image
 from lab.errors import LabError
+from lab.process import ProcessId
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -28,7 +29,9 @@ def fake_builder(directory: Path, seconds: float) -> str:
     """Stands in for mmdebstrap: takes its time, then fails. Returns a PATH that finds it first."""
     directory.mkdir()
     script = directory / "mmdebstrap"
-    script.write_text(f"#!/bin/sh\necho installing; sleep {seconds}; echo E: mirror is gone; exit 7\n")
+    script.write_text(
+        f"#!/bin/sh\necho $$ > {directory}/pid\necho installing; sleep {seconds}; echo E: mirror is gone; exit 7\n"
+    )
     script.chmod(0o755)
     return f"{directory}{os.pathsep}{host_tools.SEARCH_PATH}"
 
@@ -73,7 +76,7 @@ def test_a_failing_build_says_why_and_leaves_no_image(tmp_path: Path, monkeypatc
 def test_a_killed_build_leaves_nothing_finished_and_the_next_one_cleans_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = fake_builder(tmp_path / "bin", 3)
+    path = fake_builder(tmp_path / "bin", 60)
     cache = tmp_path / "cache"
     program = (
         "import sys, pathlib; from lab import image; image.SEARCH_PATH = sys.argv[2]\n"
@@ -84,10 +87,16 @@ def test_a_killed_build_leaves_nothing_finished_and_the_next_one_cleans_up(
         env={**os.environ, "GPUFLEET_APT_MIRROR": "http://mirror.invalid/debian"},
     )  # fmt: skip
     deadline = time.monotonic() + 60
-    while not list((cache / "images").glob("building-*.log")) and time.monotonic() < deadline:
+    pid_file = tmp_path / "bin" / "pid"
+    while not (pid_file.exists() and pid_file.read_text().strip()) and time.monotonic() < deadline:
         time.sleep(0.05)
+    builder = ProcessId.of(int(pid_file.read_text()))
+    assert builder is not None
     os.kill(build.pid, signal.SIGKILL)
     build.wait(30)
+    while builder.alive():
+        assert time.monotonic() < deadline, "what the build had started goes on without it"
+        time.sleep(0.05)
     left = [path for path in (cache / "images").glob("building-*") if path.is_dir()]
     assert left, "the build was killed in its middle"
     assert image.find_image(cache) is None
