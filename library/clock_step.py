@@ -12,7 +12,7 @@ description:
     module on the node, and takes the round trip into account, so that a slow link does not look like a wrong clock.
     A clock within the limit costs this one round trip.
   - A clock that is certainly further off is stepped, and the hardware clock is written, since the next boot starts
-    from it.
+    from it. A running chrony is restarted, so that it follows its servers again within seconds.
   - For nodes whose clock is years off, before anything that needs TLS or signed package lists. Keeping time is the
     job of chrony.
   - Refuses to act where it is the controller's clock that is wrong. That is the case where the controller lives
@@ -124,6 +124,9 @@ def main():
             msg=f"the clock could not be set: {error.strerror}. Expected a machine of its own; a container has the "
             "clock of its host, which is to be set there."
         )
+    # A running chrony drops its samples at a step, and then needs many minutes to follow its servers again; at a start
+    # it asks them in a burst. Does nothing where chrony does not run.
+    run_bounded(("systemctl", "try-restart", "chrony.service"), timeout_s=60)
     result["hardware_clock"] = write_hardware_clock() or "written"
     module.exit_json(**result)
 

@@ -15,9 +15,10 @@ YEARS = 94608000.0
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock(commands, monkeypatch):
     """The module with a clock of its own: what it sets is kept here."""
     module = load_module("clock_step")
+    commands.answer("systemctl try-restart chrony.service")
     set_to = []
     monkeypatch.setattr(module.time, "clock_settime", lambda clock_id, value: set_to.append(value))
     monkeypatch.setattr(module, "write_hardware_clock", lambda: None)
@@ -34,6 +35,7 @@ def test_a_clock_that_nothing_vouches_for_is_stepped(commands, run_module, clock
         commands.answer(TRACKING, tracking)
     result = run_module(module, max_offset_s=1.0, correction_s=correction)
     assert (result["changed"], result["hardware_clock"]) == (True, "written")
+    assert commands.calls("systemctl") == ["systemctl try-restart chrony.service"]
     assert len(set_to) == 1 and abs(set_to[0] - time.time() - correction) < 5
 
 
