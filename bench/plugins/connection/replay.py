@@ -30,6 +30,7 @@ options:
 import base64
 import json
 import re
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,14 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.connection import ConnectionBase
 
 MODULE_NAME = re.compile(rb"ansible_module='([^']+)'")
+
+# The node's clock in an answer to time_sync's comparison (plugins/action/clock_step.py).
+CLOCK = re.compile(rb"gpufleet-clock=(\d+\.\d+)")
+
+
+def moved_on(answer: bytes, seconds: float) -> bytes:
+    """An answer as the node would give it that many seconds later: its clock has gone on."""
+    return CLOCK.sub(lambda found: b"gpufleet-clock=%.9f" % (float(found[1]) + seconds), answer)
 
 
 @lru_cache(maxsize=1)
@@ -78,7 +87,8 @@ class Connection(ConnectionBase):
         if module != call["module"]:
             host = self._play_context.remote_addr
             raise AnsibleConnectionFailure(f"{host} runs '{module}' where the recorded node ran '{call['module']}'")
-        return call["rc"], base64.b64decode(call["stdout"]), base64.b64decode(call["stderr"])
+        stdout = moved_on(base64.b64decode(call["stdout"]), time.time() - call["at"])
+        return call["rc"], stdout, base64.b64decode(call["stderr"])
 
     def put_file(self, in_path: str, out_path: str) -> None:
         """The recorded node took the file too."""

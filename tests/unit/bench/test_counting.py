@@ -4,6 +4,7 @@
 import pytest
 
 from bench import host_tasks
+from bench.plugins.connection import replay
 
 BUDGET = {"host_tasks": {"per_role": 8, "per_playbook": {"site.yml": 80}}}
 
@@ -78,3 +79,11 @@ def test_expressions_still_mean_the_real_inventorys_folder() -> None:
     assert group["vars"]["lab"] == {
         "key": ["{{ '/real' ~ '/key' }}", "inventory_dir is a word", "{{ my_inventory_dir }}"]
     }
+
+
+def test_a_replayed_clock_goes_on() -> None:
+    """Otherwise time_sync would find every simulated node's clock wrong, and run more than the real node did."""
+    assert replay.moved_on(b"x\ngpufleet-clock=100.250000000\nID=debian", 60.5) == (
+        b"x\ngpufleet-clock=160.750000000\nID=debian"
+    )
+    assert replay.moved_on(b"no clock", 5.0) == b"no clock"
