@@ -46,9 +46,11 @@ class _RootPorts:
         self.arguments: list[str] = []
 
     def root_port(self, name: str) -> str:
+        # io-reserve=0: the firmware would keep 4 KiB of the 64 KiB of I/O space for each port, run out, and
+        # then leave some empty bays without any window: a disk put in there could not be used until a reboot.
         self.arguments += [
             "-device",
-            f"pcie-root-port,id={name},bus=pcie.0,addr=0x{self.slot:x},chassis={self.chassis}",
+            f"pcie-root-port,id={name},bus=pcie.0,addr=0x{self.slot:x},chassis={self.chassis},io-reserve=0",
         ]
         self.slot, self.chassis = self.slot + 1, self.chassis + 1
         return name
