@@ -30,9 +30,7 @@ class PlaybookRun:
         return entry
 
 
-def run_playbook(
-    playbook: str, work: Path, *options: str, environment: Mapping[str, str] | None = None
-) -> PlaybookRun:
+def run_playbook(playbook: str, work: Path, *options: str, environment: Mapping[str, str] | None = None) -> PlaybookRun:
     """Run a playbook with the repository's settings; `work` is an empty folder for its report."""
     work.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
