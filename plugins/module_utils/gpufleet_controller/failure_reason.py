@@ -24,20 +24,28 @@ _SSH_NOISE = re.compile(r"^(Warning: Permanently added|\*\*|@|Connection to .* c
 
 # First match wins. Sources: messages of OpenSSH 9 and of ansible-core 2.21's ssh connection plugin.
 _UNREACHABLE_STEPS = (
-    (r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed",
-     "compare the node's host key with what you expect; after a re-installation: ssh-keygen -R <address>"),
-    (r"Permission denied|Authentication failed|Too many authentication",
-     "check ansible_user and the ssh key: ssh <node> true"),
-    (r"Could not resolve hostname|Name or service not known",
-     "correct ansible_host or the name service"),
-    (r"Connection refused",
-     "the address answers but no sshd does: is the node still booting? Look at its console (BMC), check ansible_port"),
-    (r"Connection reset|Broken pipe|closed by remote host|Connection closed|not responding|Data could not be sent",
-     "the connection was lost: ping the node and look at its console (BMC); it may have crashed or rebooted"),
-    (r"timed out|No route to host|unreachable",
-     "ping the node; no answer: check power and console through its BMC, then its network port"),
-    (r"privilege|sudo|become",
-     "check that ansible_user may become root: ssh <node> sudo -n true"),
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed",
+        "compare the node's host key with what you expect; after a re-installation: ssh-keygen -R <address>",
+    ),
+    (
+        r"Permission denied|Authentication failed|Too many authentication",
+        "check ansible_user and the ssh key: ssh <node> true",
+    ),
+    (r"Could not resolve hostname|Name or service not known", "correct ansible_host or the name service"),
+    (
+        r"Connection refused",
+        "the address answers but no sshd does: is the node still booting? Look at its console (BMC), check ansible_port",
+    ),
+    (
+        r"Connection reset|Broken pipe|closed by remote host|Connection closed|not responding|Data could not be sent",
+        "the connection was lost: ping the node and look at its console (BMC); it may have crashed or rebooted",
+    ),
+    (
+        r"timed out|No route to host|unreachable",
+        "ping the node; no answer: check power and console through its BMC, then its network port",
+    ),
+    (r"privilege|sudo|become", "check that ansible_user may become root: ssh <node> sudo -n true"),
 )
 _UNREACHABLE_DEFAULT = "ping the node and try ssh by hand; no answer: check power and console through its BMC"
 
