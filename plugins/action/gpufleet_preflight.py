@@ -74,7 +74,9 @@ class ActionModule(ActionBase):
         else:
             named = ", ".join(f"{name} ({count})" for name, count in sorted(profiles.items()))
             result.update(msg=f"{len(checked)} hosts checked, profiles: {named}")
-        result.update(changed=False, hosts_checked=len(checked), profiles=dict(profiles))
+        result.update(
+            changed=False, hosts_checked=len(checked), profiles=dict(profiles), gpufleet={"on_controller": True}
+        )
         return result
 
     def _check_inventory(self, variables: dict[str, dict[str, Any]], nodes: set[str], findings: Findings) -> None:

@@ -42,6 +42,7 @@ import atexit
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +249,7 @@ class CallbackModule(CallbackBase):
             # What the include names could not be loaded: Ansible has already told that the task itself
             # went well, and takes the host out after this event.
             rescued = False
-            record = self._record(result.host) if self._report is not None else None
+            record = self._record(result) if self._report is not None else None
             if record is not None:
                 record.counts["ok"] -= 1
         else:
@@ -295,22 +296,30 @@ class CallbackModule(CallbackBase):
             hidden = "censored" in result.result
             label = "hidden by no_log" if hidden else clean_text(self._get_item_label(result.result))
         self._report.add_item(result.host.name, result.task._uuid, changed_item=label)
-        record = self._record(result.host)
+        record = self._record(result)
         self._report.add_note(record, result.result.get("gpufleet"))
 
-    def _record(self, host: Any) -> NodeRecord:
-        """The record of a host; the implicit localhost (not in the inventory) is this machine, not a node."""
+    def _record(self, result: Any) -> NodeRecord:
+        """The record that a result belongs to.
+
+        The implicit localhost (not in the inventory) is this machine, not a node. So is a task that says by
+        ``gpufleet: {on_controller: true}`` that it worked here for all nodes: under --limit it is some node's
+        by name only.
+        """
         assert self._report is not None
-        if not host.implicit:
+        host = result.host
+        told = result.result.get("gpufleet")
+        if not host.implicit and not (isinstance(told, Mapping) and told.get("on_controller")):
             return self._report.nodes.setdefault(host.name, NodeRecord())
-        self._controller_names.add(host.name)
+        if host.implicit or result.is_failed():
+            self._controller_names.add(host.name)
         return self._report.controller
 
     def _add(self, result: Any, counters: list[str]) -> NodeRecord | None:
         if self._report is None:
             return None
         task = result.task
-        record = self._record(result.host)
+        record = self._record(result)
         self._report.add_result(
             record,
             result.host.name,

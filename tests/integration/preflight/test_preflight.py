@@ -100,6 +100,11 @@ def test_limit_still_compares_addresses_of_all_hosts(preflight: Callable[..., Ru
     hosts["gpu-3"]["ansible_host"] = "10.0.0.3"
     run = preflight(hosts, "--limit", "gpu-3")
     assert [problem.split(" | ")[0] for problem in run.problems()] == ["address 10.0.0.9", "web_port of gpu-3"]
+    # The summary too has the whole message: under --limit the result is gpu-3's by name, but it is about this machine.
+    summary = run.said.partition("Summary of preflight.yml")[2]
+    assert "Failed on this machine" in summary
+    assert "found:     it is used 2 times: host address of gpu-[1-2]" in summary
+    assert "not run: gpu-3" in summary
 
 
 def test_strings_from_the_command_line_are_refused_and_json_passes(preflight: Callable[..., Run]) -> None:
