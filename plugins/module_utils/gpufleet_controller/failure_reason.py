@@ -35,7 +35,7 @@ _UNREACHABLE_STEPS = (
     (r"Could not resolve hostname|Name or service not known", "correct ansible_host or the name service"),
     (
         r"Connection refused",
-        "the address answers but no sshd does: is the node still booting? Look at its console (BMC), check ansible_port",
+        "the address answers but no sshd does: is the node still booting? See its console (BMC); check ansible_port",
     ),
     (
         r"Connection reset|Broken pipe|closed by remote host|Connection closed|not responding|Data could not be sent",
