@@ -44,6 +44,7 @@ class Containers:
             self.run(host, "systemctl is-system-running --wait || true")
         variables = {
             "node_profile": "lab",
+            "node_profile_overrides_fleet": {"platform": {"clock": {"servers": [{"address": "192.0.2.1"}]}}},
             "ansible_connection": "containers.podman.podman",
             "ansible_podman_executable": str(TOOLS / "podman"),
         }

@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def test_the_batches_of_the_playbook_are_the_roles_default():
-    _look, serve = yaml.safe_load((REPOSITORY / "playbooks" / "reboot.yml").read_text())
+    serve = yaml.safe_load((REPOSITORY / "playbooks" / "reboot.yml").read_text())[-1]
     default = yaml.safe_load((REPOSITORY / "roles" / "reboot" / "defaults" / "main.yml").read_text())["reboot_batch"]
     serial = Environment().compile_expression(serve["serial"].strip().removeprefix("{{").removesuffix("}}"))
     assert serial(groups={}, hostvars={"localhost": {}}) == default
