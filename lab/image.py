@@ -58,11 +58,15 @@ class Image:
         """The image's own kernel, for the probe guest."""
         return self.directory / "vmlinuz"
 
+    def _note(self, overlay: Path) -> Path:
+        return self.directory / "users" / hashlib.sha256(str(overlay).encode()).hexdigest()[:16]
+
     def note_user(self, overlay: Path) -> None:
         """Remember that `overlay` is made over this image; pruning leaves it while the overlay exists."""
-        users = self.directory / "users"
-        users.mkdir(exist_ok=True)
-        (users / hashlib.sha256(str(overlay).encode()).hexdigest()[:16]).write_text(f"{overlay}\n")
+        for other in list_images(self.directory.parents[1]):
+            other._note(overlay).unlink(missing_ok=True)  # a node that was reset left that image
+        (self.directory / "users").mkdir(exist_ok=True)
+        self._note(overlay).write_text(f"{overlay}\n")
 
     def users(self) -> list[Path]:
         """Overlays made over this image that still exist, of any lab."""

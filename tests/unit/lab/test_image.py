@@ -118,13 +118,16 @@ def test_too_little_space_is_said_before_the_build(tmp_path: Path, monkeypatch: 
 
 
 def test_an_image_is_in_use_while_an_overlay_exists(tmp_path: Path) -> None:
-    directory = tmp_path / "images" / "k"
-    directory.mkdir(parents=True)
-    (directory / "manifest.json").write_text(json.dumps({}))
-    found = image.list_images(tmp_path)[0]
+    for key in ("new", "old"):
+        directory = tmp_path / "images" / key
+        directory.mkdir(parents=True)
+        (directory / "manifest.json").write_text(json.dumps({}))
+    found, old = image.list_images(tmp_path)
     overlay = tmp_path / "os.qcow2"
     overlay.touch()
+    old.note_user(overlay)
     found.note_user(overlay)
     assert found.users() == [overlay]
+    assert old.users() == [], "the node was reset onto the new image"
     overlay.unlink()
     assert found.users() == []
