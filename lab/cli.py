@@ -50,7 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     fault.add_argument("node")
     fault.add_argument("kind", choices=FAULTS)
-    fault.add_argument("what")
+    # REMAINDER: argparse would take -3y for an option.
+    fault.add_argument("what", nargs=argparse.REMAINDER, help="one word, see below")
     images = commands.add_parser("images", help="list the cached images")
     images.add_argument("--prune", action="store_true", help="remove those that no node uses and no up would use")
     return parser
@@ -97,7 +98,10 @@ def _status(lab: LabDirectory, as_json: bool) -> None:
         print(f"  {name}: {node['power']} ({node['reason']}); {'; '.join(extra)}")
 
 
-def _fault(lab: LabDirectory, name: str, kind: str, what: str) -> None:
+def _fault(lab: LabDirectory, name: str, kind: str, words: list[str]) -> None:
+    if len(words) != 1:
+        raise LabError(f"fault {kind} takes one word: {FAULTS[kind]}")
+    what = words[0]
     if name not in lab.load().nodes:
         raise LabError(f"there is no node {name!r}; the lab has {', '.join(lab.load().nodes) or 'none'}")
     allowed = {"network": ("cut", "restore"), "power": ("off", "on", "cut", "cycle")}.get(kind)
