@@ -14,6 +14,7 @@ from lab.errors import LabError
 from lab.image import find_image, list_images
 from lab.lab_directory import LabDirectory
 from lab.qemu_command import EXACT_CLOCK_WITHIN_S
+from lab.shape import parse_offset
 from lab.supervisor import NodeState, load_state
 from lab.supervisor_client import ask, is_running
 
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     ssh.add_argument("remote", nargs=argparse.REMAINDER, metavar="COMMAND")
     reset = commands.add_parser("reset", help="fresh disks, booted again; the hardware clock stays as it is")
     reset.add_argument("node", nargs="?", help="default: all nodes")
+    reset.add_argument("--clock", metavar="WHEN", help="boot with a hardware clock that is off: --clock=-3y")
     fault = commands.add_parser(
         "fault", help="break something, or mend it", formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(f"  {kind:12} {text}" for kind, text in FAULTS.items()),
@@ -136,7 +138,7 @@ def _run(options: argparse.Namespace) -> None:
             only = options.nodes if options.command == "up" else None
             if options.command == "reset":
                 names = [options.node] if options.node else list(lab.load().nodes)
-                life_cycle.reset(lab, names)
+                life_cycle.reset(lab, names, parse_offset(options.clock) if options.clock else None)
                 only = names or None
             names = life_cycle.up(lab, inventory, only)
             life_cycle.say(

@@ -361,11 +361,11 @@ def down(lab: LabDirectory) -> None:
         shutil.rmtree(lab.sockets, ignore_errors=True)
 
 
-def reset(lab: LabDirectory, names: list[str]) -> None:
+def reset(lab: LabDirectory, names: list[str], clock_offset_s: int | None = None) -> None:
     """Give nodes fresh disks and firmware variables; the caller brings them up again.
 
-    The hardware clock keeps its offset: it is no disk, and a fresh node whose clock
-    is years off is what first boots of real nodes look like.
+    The hardware clock keeps its offset (it is no disk) unless one is given: a fresh
+    node whose clock is years off is what first boots of real nodes look like.
     """
     with lab.locked():
         record = lab.load()
@@ -378,9 +378,10 @@ def reset(lab: LabDirectory, names: list[str]) -> None:
             _stop_node(files, at_once=True)
             state = load_state(files.state)
             shutil.rmtree(files.directory, ignore_errors=True)
-            if state:
+            offset_s = state.rtc_offset_s if state and clock_offset_s is None else clock_offset_s
+            if offset_s is not None:
                 files.directory.mkdir(parents=True)
-                NodeState(rtc_offset_s=state.rtc_offset_s).save(files.state)
+                NodeState(rtc_offset_s=offset_s).save(files.state)
 
 
 def exec_ssh(lab: LabDirectory, name: str, command: list[str]) -> None:

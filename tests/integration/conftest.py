@@ -67,9 +67,9 @@ class LabNode:
         """`lab fault`; those that boot the node return when ssh answers."""
         self.lab("fault", self.name, kind, what)
 
-    def reset(self) -> None:
-        """Fresh disks, booted, ssh answers. The hardware clock keeps what it has."""
-        self.lab("reset", self.name)
+    def reset(self, clock: str | None = None) -> None:
+        """Fresh disks, booted, ssh answers. The hardware clock keeps what it has, unless told: "-3y"."""
+        self.lab("reset", self.name, *([f"--clock={clock}"] if clock else []))
 
     def boot_id(self) -> str:
         """The kernel's id of this boot."""
