@@ -187,5 +187,5 @@ def test_reference_fleet_of_511_nodes_passes_quickly(ansible: Callable[..., Run]
     run = ansible("ansible-playbook", "-i", inventory, str(PREFLIGHT), "-v")
     elapsed = time.monotonic() - start
     assert "511 hosts checked, profiles: xe9680-h100 (511)" in run.said, run.said
-    # About 5 s on two idle cores: far from DESIGN's 12 s for the arguments of a single role validated by hosts.
+    # About 5 s on two idle cores: one role whose arguments the hosts validate takes 12 s.
     assert elapsed < 40, f"{elapsed:.0f} s"
