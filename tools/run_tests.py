@@ -166,9 +166,10 @@ def run_step(stage: Stage, step: Step, environment: dict[str, str]) -> Outcome:
         watchdog.start()
         try:
             with process.stdout:
-                for line in process.stdout:
-                    file.write(line)
-                    sys.stdout.buffer.write(line)
+                # In pieces as they come, not in lines: pytest's dots are the only sign of life for minutes.
+                while piece := os.read(process.stdout.fileno(), 65536):
+                    file.write(piece)
+                    sys.stdout.buffer.write(piece)
                     sys.stdout.buffer.flush()
             code = process.wait()
         except BaseException:
