@@ -67,12 +67,14 @@ def test_second_run_changes_nothing(lab_node: LabNode, tmp_path: Path) -> None:
 
 
 def test_clock_in_the_future_is_mended(lab_node: LabNode, tmp_path: Path) -> None:
-    """A fresh node three years ahead: converged without a signature error, and right after the next boot too."""
+    """A fresh node three years ahead: converged without a signature error, its hardware clock right for the next boot.
+
+    The platform part only: it is the one that needs signed package lists on a wrong clock.
+    """
     lab_node.reset(clock="+3y")
     assert years_off(lab_node) > 2.5, "the fault did not work: the node's clock is not far ahead"
-    done = run_playbook("site.yml", tmp_path)
+    done = run_playbook("playbooks/platform.yml", tmp_path)
     assert done.code == 0, done.output
-    lab_node.run("systemctl reboot", check=False)
-    lab_node.wait_for_new_boot()
-    # Read before chrony could have stepped it far: the hardware clock itself must be right.
-    assert abs(years_off(lab_node)) * 365.25 * 86400 < 60
+    assert abs(years_off(lab_node)) * 365.25 * 86400 < 5
+    hardware_clock = float(lab_node.run("cat /sys/class/rtc/rtc0/since_epoch"))
+    assert abs(hardware_clock - time.time()) < 60, "the next boot would start with a wrong clock"
