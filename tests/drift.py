@@ -32,10 +32,8 @@ A role that owns nothing has `owned: []` with a comment that says why.
 """
 
 import json
-import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -45,13 +43,13 @@ from typing import Any
 import yaml
 
 from tests import drift_on_node
+from tests.playbook import run_playbook
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROLES = REPOSITORY / "roles"
 NODE_PROGRAM = Path(drift_on_node.__file__).read_text()
 # A service that was started again needs a moment to be active.
 SETTLING_S = 20
-PLAYBOOK_LIMIT_S = 900
 
 
 class OwnedListError(ValueError):
@@ -185,33 +183,14 @@ def run_role(role: str, target: Target, work: Path, *, check: bool = False) -> d
     }
     playbook = work / f"{role}.yml"
     playbook.write_text(json.dumps([play]))
-    reports = work / f"reports-{time.monotonic_ns()}"
-    command = ["ansible-playbook", "--diff", "-i", target.inventory, "--limit", ",".join(target.shells), str(playbook)]
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / command[0]), *command[1:], *(["--check"] if check else [])],
-        cwd=REPOSITORY,
-        env={
-            **os.environ,
-            **target.environment,
-            "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
-            "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
-            "GPUFLEET_REPORTS_DIR": str(reports),
-        },
-        capture_output=True,
-        text=True,
-        timeout=PLAYBOOK_LIMIT_S,
-        check=False,
-    )
-    (work / f"{reports.name}.log").write_text(done.stdout + done.stderr)
-    if done.returncode:
-        raise DriftError(
-            f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
-        )
-    found = list(reports.glob("*/report.json"))
-    if len(found) != 1:
-        raise DriftError(f"{len(found)} reports in {reports}, one expected: does the callback gpufleet_report run?")
-    report = json.loads(found[0].read_text())
-    hosts: dict[str, dict[str, Any]] = report["hosts"]
+    options = ["--diff", "-i", target.inventory, "--limit", ",".join(target.shells), *(["--check"] if check else [])]
+    environment = {**target.environment, "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default"}
+    done = run_playbook(str(playbook), work / f"reports-{time.monotonic_ns()}", *options, environment=environment)
+    if done.code:
+        raise DriftError(f"{role} with {shlex.join(options)} ended with {done.code}:\n{done.output[-6000:]}")
+    if not done.report:
+        raise DriftError("the run left no report: does the callback gpufleet_report run?")
+    hosts: dict[str, dict[str, Any]] = done.report["hosts"]
     missing = set(target.shells) - set(hosts)
     if missing:
         raise DriftError(f"the report has nothing on {', '.join(sorted(missing))}")
