@@ -330,8 +330,8 @@ class CallbackModule(CallbackBase):
             path=_short_path(task.get_path()),
         )
         self._report.add_note(record, result.result.get("gpufleet"))
-        if counters and task.run_once:
-            self._report.cover(self._batch)
+        if counters and task.run_once and self._play_record is not None:
+            self._play_record.covered.update(self._batch)
         return record
 
     def _describe(self, result: Any, kind: str, record: NodeRecord) -> failure_reason.Failure:

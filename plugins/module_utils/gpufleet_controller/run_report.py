@@ -101,6 +101,8 @@ class PlayRecord:
     begun: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
     batches_started: int = 0
+    # nodes that a run_once task of this play stood for
+    covered: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -121,7 +123,6 @@ class RunReport:
     elapsed_s: float = 0.0
     _clock: float = field(default_factory=time.monotonic)
     _stopped: dict[str, str] = field(default_factory=dict)
-    _covered: set[str] = field(default_factory=set)
     _items: Counter[tuple[str, str]] = field(default_factory=Counter)
     _item_changes: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
@@ -183,10 +184,6 @@ class RunReport:
             if name in self.nodes:
                 self._stopped.setdefault(name, reason)
 
-    def cover(self, names: Iterable[str]) -> None:
-        """Nodes that a run_once task went well for: it ran on one host and stands for them all."""
-        self._covered.update(names)
-
     def finish(self, *, interrupted: str = "", current_task: str = "") -> None:
         """Judge every node. With ``interrupted`` the run ended before its end."""
         self.interrupted = interrupted
@@ -212,7 +209,10 @@ class RunReport:
             if record.host_tasks:
                 return f"roll-out stopped; play '{play.name}' did not run on this node"
             return f"roll-out stopped before this node (play '{play.name}' did not start)"
-        if not record.host_tasks and name not in self._covered:
+        # A run_once task (preflight) stands for the nodes of its own play only: where --tags leaves nothing of the
+        # other plays, nothing is known of the node.
+        plays = [play for play in self.plays if name in play.nodes]
+        if not record.host_tasks and not (plays and all(name in play.covered for play in plays)):
             return "no task ran on this node (check --tags, --start-at-task and the plays' hosts)"
         return ""
 

@@ -310,7 +310,7 @@ def test_caught_failures_are_no_failures(site: Site) -> None:
             - name: Try without need
               ansible.builtin.fail:
                 msg: ignored
-              ignore_errors: true  # noqa: ignore-errors
+              ignore_errors: true
             - name: Try and mend
               block:
                 - name: Break
