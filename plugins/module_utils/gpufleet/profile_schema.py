@@ -103,6 +103,139 @@ _DEVICE_CLASS: dict[str, Any] = {
     },
 }
 
+_ZFS_PROPERTIES: dict[str, Any] = {
+    "type": "map",
+    "pattern": r"[a-z][a-z0-9_]*|[a-z0-9_.-]+:[a-z0-9:_.-]+",
+    "pattern_help": "the name of a ZFS property, e.g. compression",
+    "values": {"type": "str", "description": "Value as zfs or zpool takes it; on and off in quotes."},
+}
+
+
+def _patterns(of_what: str, example: str) -> dict[str, Any]:
+    return {
+        "type": "list",
+        "description": f"Shell patterns (* ? [...]); {of_what} must match one of them. Empty = any.",
+        "items": {"type": "str", "description": f"One pattern, e.g. {example}."},
+    }
+
+
+_POOL: dict[str, Any] = {
+    "type": "section",
+    "rule": "pool_is_one_that_zfs_takes",
+    "description": "The ZFS pool over the data disks.",
+    "keys": {
+        "manage": {"type": "bool", "description": "False: the node has no such pool; its disks are left alone."},
+        "name": {
+            "type": "str",
+            # zpool(8): these beginnings are reserved for kinds of vdevs
+            "pattern": r"(?!c[0-9]|mirror|raidz|draid|spare|log$)[A-Za-z][A-Za-z0-9_.-]{0,62}",
+            "pattern_help": "a name of letters, digits, '_', '.', '-' that ZFS has not reserved (mirror, raidz, spare, "
+            "log ...)",
+            "description": "Name of the pool.",
+        },
+        "layout": {
+            "type": "str",
+            "choices": ["raidz1", "raidz2", "raidz3", "mirror", "stripe"],
+            "description": "Redundancy of each group of disks. stripe has none: one lost disk loses everything.",
+        },
+        "disks_per_group": {
+            "type": "int",
+            "nullable": True,
+            "min": 1,
+            "max": 64,
+            "description": "Disks of each redundant group (vdev); null = all disks in one group. 2 with layout mirror "
+            "gives a stripe over pairs.",
+        },
+        "disks": {
+            "type": "section",
+            "rule": "size_range_is_not_empty",
+            "description": "Which disks, beside devices.data_disk.match; all of it must hold. Their number is "
+            "devices.data_disk.count. Kernel names such as nvme0n1 say nothing: they change from boot to boot.",
+            "keys": {
+                "by_id": _patterns("one of the disk's names in /dev/disk/by-id", "nvme-Dell_*"),
+                "serial": _patterns("the serial number", "S6CX*"),
+                "model": _patterns("the model", "Dell Ent NVMe *"),
+                "min_gb": {"type": "number", "nullable": True, "min": 0, "description": "Least size in GB (10^9)."},
+                "max_gb": {"type": "number", "nullable": True, "min": 0, "description": "Greatest size in GB (10^9)."},
+                "max_size_difference_percent": {
+                    "type": "number",
+                    "min": 0,
+                    "max": 50,
+                    "description": "By how much the smallest disk may be smaller than the largest: ZFS uses of each "
+                    "as much as the smallest has.",
+                },
+            },
+        },
+        "ashift": {
+            "type": "int",
+            "min": 9,
+            "max": 16,
+            "description": "Sector size as a power of two (12 = 4096 bytes). Fixed when the pool is created.",
+        },
+        "properties": {**_ZFS_PROPERTIES, "description": "Properties of the pool, e.g. autotrim (zpoolprops(7))."},
+        "file_system": {
+            **_ZFS_PROPERTIES,
+            "description": "Properties of the pool's top file system, inherited by all below, e.g. compression, "
+            "recordsize (zfsprops(7)).",
+        },
+        "mountpoint": {
+            "type": "str",
+            "nullable": True,
+            "pattern": r"/[^\s]*[^\s/]",
+            "pattern_help": "an absolute path without blanks that does not end in /",
+            "description": "Where the top file system is mounted; null = nowhere, only those below are.",
+        },
+        "datasets": {
+            "type": "map",
+            "pattern": r"[A-Za-z0-9][A-Za-z0-9_.:-]*(/[A-Za-z0-9][A-Za-z0-9_.:-]*)*",
+            "pattern_help": "the name of a file system below the pool, e.g. docker or scratch/users",
+            "description": "File systems below the top one. None is ever removed.",
+            "values": {
+                "type": "section",
+                "description": "One file system.",
+                "keys": {
+                    "mountpoint": {
+                        "type": "str",
+                        "nullable": True,
+                        "pattern": r"/[^\s]*[^\s/]",
+                        "pattern_help": "an absolute path without blanks that does not end in /",
+                        "description": "Where it is mounted; null = below its parent's place.",
+                    },
+                    "properties": {
+                        **_ZFS_PROPERTIES,
+                        "description": "Its own properties, e.g. quota, reservation, recordsize.",
+                    },
+                },
+            },
+        },
+        "arc_max_gib": {
+            "type": "number",
+            "nullable": True,
+            "min": 0.0625,  # OpenZFS ignores a zfs_arc_max below 64 MiB (zfs(4))
+            "max": 65536,
+            "description": "Greatest size of ZFS' cache in memory (ARC) in GiB; null = ZFS' own choice (half of the "
+            "memory).",
+        },
+        "scrub": {
+            "type": "str",
+            "nullable": True,
+            "description": "When all data is read and verified: a calendar expression of systemd.time(7); null = never.",
+        },
+        "trim": {
+            "type": "str",
+            "nullable": True,
+            "description": "When free space is reported to the disks: a calendar expression of systemd.time(7); null = "
+            "never.",
+        },
+        "max_delay_h": {
+            "type": "number",
+            "min": 0,
+            "max": 168,
+            "description": "Hours over which the nodes of a fleet spread scrub and trim, each by a delay of its own.",
+        },
+    },
+}
+
 SCHEMA: dict[str, Any] = {
     "type": "section",
     "description": "What a node must be.",
@@ -290,7 +423,38 @@ SCHEMA: dict[str, Any] = {
                         },
                     },
                 },
+                "zfs": {
+                    "type": "section",
+                    "rule": "prebuilt_modules_are_named_by_kernel",
+                    "description": "OpenZFS: user land and kernel modules.",
+                    "keys": {
+                        "source": {
+                            "type": "str",
+                            "choices": ["distro", "dkms", "prebuilt"],
+                            "description": "Where the kernel modules come from: distro = the distribution's kernel "
+                            "packages contain them (Ubuntu), dkms = built on the node for each kernel, prebuilt = "
+                            "packages of one's own in the node's apt sources.",
+                        },
+                        "version": {
+                            "type": "str",
+                            "nullable": True,
+                            "description": "Exact version of package zfsutils-linux; null = the distribution's "
+                            "candidate, then held.",
+                        },
+                        "module_package": {
+                            "type": "str",
+                            "nullable": True,
+                            "description": "Name of the package with the modules of one kernel, {kernel} standing for "
+                            "the kernel's release, e.g. zfs-modules-{kernel}. null with the other sources only.",
+                        },
+                    },
+                },
             },
+        },
+        "storage": {
+            "type": "section",
+            "description": "The node's own disks beside the one that the system lives on.",
+            "keys": {"pool": _POOL},
         },
         "firmware": {
             "type": "map",
@@ -419,11 +583,87 @@ def _tarball_has_version_and_sha256(path: str, section: dict) -> list[Problem]:
     ]
 
 
+def _prebuilt_modules_are_named_by_kernel(path: str, section: dict) -> list[Problem]:
+    name = section.get("module_package")
+    if section.get("source") != "prebuilt" or (isinstance(name, str) and "{kernel}" in name):
+        return []
+    return [
+        Problem(
+            f"{path}.module_package",
+            f"a package name with {{kernel}} in it, since {path}.source is prebuilt",
+            _found(name),
+            "each installed kernel needs modules of its own",
+        )
+    ]
+
+
+def _size_range_is_not_empty(path: str, section: dict) -> list[Problem]:
+    least, most = section.get("min_gb"), section.get("max_gb")
+    if _is_number(least) and _is_number(most) and least > most:
+        return [Problem(f"{path}.min_gb", f"at most max_gb ({most})", str(least), "no disk has such a size")]
+    return []
+
+
+# What mount points and redundancy decide: set by the keys of their own, or fixed.
+_POOL_KEYS_OF_THEIR_OWN = {
+    "properties": {
+        "ashift": "the key ashift",
+        "cachefile": "nothing: the pool is imported at boot by its id, not from a file of names",
+        "altroot": "nothing: it is for repair",
+    },
+    "file_system": {
+        "mountpoint": "the key mountpoint",
+        "canmount": "the key mountpoint",
+        # zfs-import and the periodic jobs of Debian's package obey these; the role's timers replace them
+        "org.debian:periodic-scrub": "the key scrub",
+        "org.debian:periodic-trim": "the key trim",
+    },
+}
+
+
+def _pool_is_one_that_zfs_takes(path: str, section: dict) -> list[Problem]:
+    problems = []
+    for key, taken in _POOL_KEYS_OF_THEIR_OWN.items():
+        names = section.get(key)
+        for name in names if isinstance(names, dict) else ():
+            if name in taken:
+                problems.append(
+                    Problem(f"{path}.{key}.{name}", "a property that has no key of its own", "it", f"use {taken[name]}")
+                )
+    places: dict[str, str] = {}
+    datasets = section.get("datasets")
+    mounts = [("mountpoint", section.get("mountpoint"))] + [
+        (f"datasets.{name}.mountpoint", dataset.get("mountpoint"))
+        for name, dataset in (datasets.items() if isinstance(datasets, dict) else ())
+        if isinstance(dataset, dict)
+    ]
+    for where, place in mounts:
+        if isinstance(place, str) and place in places:
+            problems.append(Problem(f"{path}.{where}", "a place of its own", place, f"{path}.{places[place]} has it"))
+        elif isinstance(place, str):
+            places[place] = where
+    for name, dataset in datasets.items() if isinstance(datasets, dict) else ():
+        own = dataset.get("properties") if isinstance(dataset, dict) else None
+        if isinstance(own, dict) and "mountpoint" in own:
+            problems.append(
+                Problem(f"{path}.datasets.{name}.properties.mountpoint", "a property", "it", "use the key mountpoint")
+            )
+        parent = name.rpartition("/")[0] if isinstance(name, str) else ""
+        if parent and parent not in datasets:
+            problems.append(
+                Problem(f"{path}.datasets.{name}", f"{parent} as a key of datasets too", "no such key", "add it")
+            )
+    return problems
+
+
 RULES: dict[str, Callable[[str, dict], list[Problem]]] = {
     "match_rule_is_not_empty": _match_rule_is_not_empty,
     "pairs_name_a_device_class": _pairs_name_a_device_class,
     "tracking_is_finer_than_stepping": _tracking_is_finer_than_stepping,
     "tarball_has_version_and_sha256": _tarball_has_version_and_sha256,
+    "prebuilt_modules_are_named_by_kernel": _prebuilt_modules_are_named_by_kernel,
+    "size_range_is_not_empty": _size_range_is_not_empty,
+    "pool_is_one_that_zfs_takes": _pool_is_one_that_zfs_takes,
 }
 
 _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
