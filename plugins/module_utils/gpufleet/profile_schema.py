@@ -219,7 +219,8 @@ _POOL: dict[str, Any] = {
         "scrub": {
             "type": "str",
             "nullable": True,
-            "description": "When all data is read and verified: a calendar expression of systemd.time(7); null = never.",
+            "description": "When all data is read and verified: a calendar expression of systemd.time(7); null = "
+            "never.",
         },
         "trim": {
             "type": "str",
