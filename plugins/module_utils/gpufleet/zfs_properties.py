@@ -26,6 +26,10 @@ class Difference(NamedTuple):
     wanted: str
 
 
+# zprop_print_one_property(), libzfs_util.c; "none" for what `get` cannot attribute
+_SOURCE = re.compile(r"(-|none|local|default|temporary|received|inherited from \S.*)$")
+
+
 def parse_properties(text: str) -> dict[str, dict[str, Property]]:
     """`zpool get -Hp all [pool]` or `zfs get -Hp all|<properties> [dataset]` -> {name: {property: Property}}.
 
@@ -35,7 +39,7 @@ def parse_properties(text: str) -> dict[str, dict[str, Property]]:
     found: dict[str, dict[str, Property]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split("\t")
-        if len(fields) < 4 or not fields[0] or not fields[1] or not fields[-1]:
+        if len(fields) < 4 or not fields[0] or not fields[1] or not _SOURCE.match(fields[-1]):
             raise ValueError(f"line {number}: expected name, property, value and source, got: {line!r}")
         found.setdefault(fields[0], {})[fields[1]] = Property("\t".join(fields[2:-1]), fields[-1])
     return found

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .zpool_status import VDEV_STATES, Line, Vdev, ZpoolParseError, fold, leaves, numbered, parse_table
 
-_KEY = re.compile(r" {0,4}(pool|id|state|status|action|comment|see|config):(?:\s+(.*?))?\s*$")
+_KEY = re.compile(r" {0,5}(pool|id|state|status|action|comment|see|config):(?:\s+(.*?))?\s*$")
 _MORE_DEVICES = re.compile(r"(Additional devices are known to be part of this pool, though|exact configuration cannot)")
 # Printed where the root is corrupted, behind the comment if there is one.
 _ADVICE = ("The pool was destroyed,", "The pool may be active on another system,")
