@@ -21,6 +21,9 @@ printf '%s\n' nvme virtio_pci virtio_net ext4 crc32c_generic > "$root/etc/initra
 # The initramfs takes fsck in only where fstab names a root file system.
 chroot "$root" update-initramfs -u
 
+# --- ZFS modules: after the above, so that the initramfs which apt makes again is the small one
+"$here/build_zfs_modules.sh" "$root"
+
 # no_timer_check: an emulated CPU that gets no time for 10 ms fails the kernel's test of
 # the timer interrupt, and the kernel panics (seen on a loaded machine).
 cat > "$root/etc/default/grub" <<'EOF'
@@ -46,6 +49,7 @@ EOF
 # --- packages ----------------------------------------------------------------
 rm -f "$root"/etc/apt/sources.list.d/*
 printf '%s\n' "$LAB_APT_SOURCES" > "$root/etc/apt/sources.list"
+echo 'deb [trusted=yes] file:/opt/gpufleet-lab/apt ./' > "$root/etc/apt/sources.list.d/gpufleet-lab.list"
 # Translated descriptions are half of what apt-get update fetches and an emulated node sorts.
 echo 'Acquire::Languages "none";' > "$root/etc/apt/apt.conf.d/90lab"
 
