@@ -105,6 +105,11 @@ changed_paths:
   type: list
   elements: str
   returned: success
+created_paths:
+  description: Those of RV(changed_paths) that were not there before, such as a unit that check mode cannot enable.
+  type: list
+  elements: str
+  returned: success
 daemon_reload_needed:
   description: Whether one of RV(changed_paths) lies below C(/etc/systemd/system).
   type: bool
@@ -126,6 +131,7 @@ class FileSet:
         self.module = module
         self.check_mode = module.check_mode
         self.changed = []
+        self.created = []
         self.diff = []
 
     def attributes(self, entry, path):
@@ -152,6 +158,7 @@ class FileSet:
         if os.path.isdir(path):
             self.mend_attributes(entry)
             return
+        self.created.append(path)
         self.note(path, "", "directory\n")
         if not self.check_mode:
             # Closed to others until owner and mode are right.
@@ -166,6 +173,8 @@ class FileSet:
             shown = content.decode("utf-8", "replace") if content is not None else ""
             if there and content is None:
                 shown = f"({os.lstat(path).st_size} bytes, not shown)\n"
+            if not there:
+                self.created.append(path)
             self.note(path, shown, entry["content"])
             if not self.check_mode:
                 self.write(entry, wanted)
@@ -260,6 +269,7 @@ def main():
     module.exit_json(
         changed=bool(files.changed),
         changed_paths=files.changed,
+        created_paths=files.created,
         daemon_reload_needed=needs_daemon_reload(files.changed),
         diff=files.diff,
     )

@@ -48,6 +48,7 @@ def test_files_are_written_once(folder, run_module):
     result = run_module("file_set", **arguments)
     expected = [str(folder / name) for name in ("d", "a", "d/b", "gone")]
     assert result["changed_paths"] == checked["changed_paths"] == expected
+    assert result["created_paths"] == checked["created_paths"] == expected[:3]
     assert result["diff"] == checked["diff"] and result["changed"] and checked["changed"]
     assert (folder / "a").read_text() == "a\n" and stat.S_IMODE((folder / "a").stat().st_mode) == 0o644
     assert (folder / "d" / "b").read_text() == "ä\n" and stat.S_IMODE((folder / "d" / "b").stat().st_mode) == 0o600
@@ -56,7 +57,8 @@ def test_files_are_written_once(folder, run_module):
 
     after = tree(folder)
     again = run_module("file_set", **arguments)
-    assert (again["changed"], again["changed_paths"], again["diff"]) == (False, [], [])
+    assert (again["changed"], again["changed_paths"], again["created_paths"]) == (False, [], [])
+    assert again["diff"] == []
     assert tree(folder) == after
 
 
