@@ -124,7 +124,7 @@ def plan_import(wanted: WantedPool, pool: ImportablePool) -> Step:
     return Step(
         "command",
         f"import pool {wanted.name} (id {pool.guid}{', last used by another machine' if force else ''})",
-        ("zpool", "import", *force, "-d", "/dev/disk/by-id", "-o", "cachefile=none", pool.guid, wanted.name),
+        argv=("zpool", "import", *force, "-d", "/dev/disk/by-id", "-o", "cachefile=none", pool.guid, wanted.name),
         limit_s=600,
         before=f"pool {wanted.name} is not imported",
     )
@@ -150,7 +150,7 @@ def plan_creation(wanted: WantedPool, state: NodeState, choice: Choice) -> list[
             "command",
             f"create pool {wanted.name}: {in_words(wanted_layout(wanted))}: "
             + ", ".join(f"{disk.serial} ({disk.place})" for disk in choice.disks),
-            ("zpool", "create", *options, wanted.name, *groups),
+            argv=("zpool", "create", *options, wanted.name, *groups),
             limit_s=900,
             before=f"no pool {wanted.name}",
         )

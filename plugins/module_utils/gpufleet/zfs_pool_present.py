@@ -48,7 +48,7 @@ def plan_returned_members(wanted: WantedPool, state: NodeState) -> list[Step]:
         Step(
             "command",
             f"take {member} into pool {wanted.name} again",
-            ("zpool", "online", wanted.name, member.handle),
+            argv=("zpool", "online", wanted.name, member.handle),
             before=f"{member} is {member.vdev.state}",
         )
         for member in state.members
@@ -86,7 +86,7 @@ def plan_replacements(wanted: WantedPool, state: NodeState) -> tuple[list[Step],
             Step(
                 "command",
                 f"replace {old} by {new}",
-                ("zpool", "replace", wanted.name, old.handle, path_for(new, state.disks)),
+                argv=("zpool", "replace", wanted.name, old.handle, path_for(new, state.disks)),
                 limit_s=600,
                 before=f"{old} is {old.vdev.state}",
             )

@@ -81,4 +81,4 @@ def path_for(disk: Disk, disks: Sequence[Disk]) -> str:
 
 
 def wipe(disk: Disk, content: Content) -> Step:
-    return Step("wipe", f"wipe {disk}", disk=disk, limit_s=600, before=f"{disk}: {content}")
+    return Step("wipe", f"wipe {disk}", before=f"{disk}: {content}", disk=disk)
