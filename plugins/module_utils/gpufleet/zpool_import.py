@@ -24,9 +24,10 @@ class ImportablePool(NamedTuple):
     """A pool as `zpool import` lists it; vdevs carry no error counters, cache and spare devices not even a state.
 
     guid: digits, as zpool takes them. importable: whether zpool says that it can be imported (perhaps only with -f or
-    -D). foreign: the listing says that another system used it last or uses it now. A listing gives only the worst
-    of its reasons, and a resilver that was cut off or a missing device hides this one: the proof is hostid and state
-    of the label. hostname, hostid: of the system that has it imported, where the listing names it (multihost only).
+    -D). foreign: the listing says that another system used it last or uses it now. A listing gives only the first of
+    its reasons, and a resilver that was cut off hides this one (check_status(), libzfs_status.c): the proof is hostid
+    and state of the label. hostname, hostid: of the system that has it imported, where the listing names it (multihost
+    only).
     missing: leaves that are not there. more_devices: zpool knows that devices are missing, but not which.
     """
 

@@ -251,6 +251,7 @@ def parse_table(lines: Sequence[Line], pool: str, counted: bool) -> tuple[Vdev, 
     role = "data"
     others: list[_Node] = []
     above: list[_Node | None] = []
+    section: Line | None = None
     for line in lines:
         depth, odd = divmod(_indent(line) - base, 2)
         if odd or depth < 0 or depth > len(above):
@@ -259,9 +260,11 @@ def parse_table(lines: Sequence[Line], pool: str, counted: bool) -> tuple[Vdev, 
         if root is not None and depth == 0:
             if word not in SECTIONS:
                 raise line.error("expected one of " + ", ".join(SECTIONS))
-            role = SECTIONS[word]
-            above = [None]
+            if section is not None:
+                raise section.error("no rows below this line")
+            section, role, above = line, SECTIONS[word], [None]
             continue
+        section = None
         node = _row(line, role, counted)
         if root is None:
             if node.name != pool:
@@ -273,8 +276,8 @@ def parse_table(lines: Sequence[Line], pool: str, counted: bool) -> tuple[Vdev, 
             others.append(node)
         above = [*above[:depth], node]
     assert root is not None
-    if above == [None]:
-        raise lines[-1].error("no rows below this line")
+    if section is not None:
+        raise section.error("no rows below this line")
     return root.frozen("root"), tuple(node.frozen() for node in others)
 
 
@@ -318,7 +321,7 @@ def _scan(line: Line, more: Sequence[Line]) -> Scan:
     except ValueError as error:
         raise line.error(f"no number before '% done' ({text!r})") from error
     to_go = None
-    if state == "running" and (time := _TO_GO.search(text)):
+    if time := _TO_GO.search(text):
         days, hours, minutes, seconds, old_hours, old_minutes = (int(part or 0) for part in time.groups())
         to_go = ((days * 24 + hours + old_hours) * 60 + minutes + old_minutes) * 60 + seconds
     errors = int(parts["errors"]) if parts["errors"] else None

@@ -248,6 +248,58 @@ def test_less_usual_scans(text, expected):
     assert (scan.kind, scan.state, scan.component, scan.errors) == expected
 
 
+def test_a_counter_that_is_not_kept_is_none():
+    pool = one(
+        read("logs-cache-spares").replace(
+            "nvme-eui.0000000000000008               ONLINE       0     0     0",
+            "nvme-eui.0000000000000008               ONLINE       -     -     0",
+        )
+    )
+    cache = pool.others[3]
+    assert (cache.read, cache.write, cache.checksum, cache.has_errors) == (None, None, 0, False)
+
+
+def test_a_counter_of_many_digits_is_exact():
+    text = read("kernel-names").replace(
+        "/dev/nvme0n1p1  ONLINE       0", "/dev/nvme0n1p1  ONLINE       9007199254740993"
+    )
+    assert leaves(one(text).root)[0].read == 9007199254740993
+
+
+@pytest.mark.parametrize(
+    ("group", "fewest"),
+    [("raidz1-0", 2), ("raidz2-0", 3), ("raidz3-0", 4), ("mirror-0", 2), ("draid1:2d:5c:0s-0", 5), ("draid-0", 2)],
+)
+def test_a_group_has_the_rows_that_its_kind_needs(group, fewest):
+    def text(members: int) -> str:
+        rows = [f"\t    disk{number}  ONLINE  0  0  0\n" for number in range(members)]
+        head = "  pool: tank\n state: ONLINE\nconfig:\n\n\tNAME STATE READ WRITE CKSUM\n"
+        head += f"\ttank ONLINE 0 0 0\n\t  {group} ONLINE 0 0 0\n"
+        return head + "".join(rows) + "\nerrors: No known data errors\n"
+
+    assert len(leaves(one(text(fewest)).root)) == fewest
+    for members in range(fewest):
+        with pytest.raises(ZpoolParseError, match=f"at least {fewest} rows"):
+            parse_zpool_status(text(members))
+
+
+@pytest.mark.parametrize("group", ["replacing-0", "spare-0"])
+def test_a_pair_of_disks_is_complete(group):
+    text = (
+        read("kernel-names").replace("/dev/nvme0n1p1", group).replace("\t    /dev/nvme1n1p1", "\t      /dev/nvme1n1p1")
+    )
+    with pytest.raises(ZpoolParseError, match="at least 2 rows"):
+        parse_zpool_status(text)
+    more = "\t      sdx  ONLINE  0  0  0\n\t    /dev/nvme2n1p1"
+    assert one(text.replace("\t    /dev/nvme2n1p1", more)).data[0].children[0].kind == group.partition("-")[0]
+
+
+def test_a_resilver_counts_without_its_paragraph():
+    head, __, rest = read("resilver-just-begun").partition("status:")
+    text = head + "  scan:" + rest.partition("  scan:")[2]
+    assert [(concern.kind, concern.severity) for concern in judge(one(text))] == [("resilvering", "info")]
+
+
 def test_an_older_zfs_gives_hours_and_minutes():
     text = read("raidz-expansion").replace("no estimated completion time", "2h3m to go")
     assert one(text).scan.to_go_s == 2 * 3600 + 3 * 60
@@ -309,6 +361,10 @@ GOOD = read("features-raidz1")
             ),
             "7 rows",
         ),
+        (read("logs-cache-spares").replace("\tcache\n", "\tcache\n\tdedup\t\n"), "'cache'"),
+        (read("kernel-names").replace("\n\nerrors", "\n\tspares\n\nerrors"), "'spares'"),
+        (GOOD.replace(" state: ONLINE\n", " state: ONLINE\n\tand more\n"), "does not fit behind `state:`"),
+        (GOOD.replace("  pool: data", "  pool:").replace("\tdata  ", "\t"), "expected a pool"),
         (GOOD.replace("config:\n", "config: The configuration cannot be determined.\n"), "no configuration"),
     ],
 )
