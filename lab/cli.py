@@ -20,10 +20,25 @@ from lab.supervisor_client import ask, is_running
 
 FAULTS = {
     "clock": "WHEN: +3y, -3y, +90d, 2h ... off this machine's clock, or reset; the node is restarted with it",
-    "disk-pull": "SERIAL: take a data disk out of its bay",
-    "disk-insert": "SERIAL: put it back",
+    "disk-pull": "SERIAL: take a data disk out of its bay, into the drawer",
+    "disk-insert": "SERIAL: put one from the drawer into its own bay, or the first empty one",
+    "disk-swap": "SERIAL,SERIAL: exchange the bays of two disks",
+    "disk-serial": "SERIAL=SHOWN: let a disk report SHOWN as its serial; SERIAL= blank, SERIAL=SERIAL its own",
+    "disk-blank": "SERIAL: make one in the drawer a new, empty one",
     "network": "cut | restore",
     "power": "off (button) | on | cut (hard) | cycle (hard, then on)",
+}
+
+# What the supervisor calls the fault's one word.
+FAULT_ARGUMENT = {
+    "clock": "to",
+    "disk-pull": "serial",
+    "disk-insert": "serial",
+    "disk-swap": "serials",
+    "disk-serial": "shows",
+    "disk-blank": "serial",
+    "network": "action",
+    "power": "action",
 }
 
 
@@ -70,12 +85,18 @@ def _inventory(lab: LabDirectory, options: argparse.Namespace) -> Path:
 def _node_status(lab: LabDirectory, name: str, node: dict[str, Any]) -> dict[str, Any]:
     files = lab.node(name)
     if is_running(files):
-        state = ask(files, "status", limit_s=30)
+        # The supervisor may have been started by an older version, without the newest keys.
+        state = {**asdict(NodeState()), **ask(files, "status", limit_s=30)}
     else:
         state = asdict(load_state(files.state) or NodeState())
         if state["power"] in ("on", "starting"):
             state.update(power="failed", reason="its supervisor is gone")
     return {"ssh_port": node["ssh_port"], "boot_seconds": node["boot_seconds"], "console": str(files.console), **state}
+
+
+def _shown_as(serial: str, node: dict[str, Any]) -> str:
+    shown = node["shown_serials"].get(serial)
+    return serial if shown is None else f"{serial} (reports {shown or 'a blank serial'})"
 
 
 def _status(lab: LabDirectory, as_json: bool) -> None:
@@ -93,8 +114,9 @@ def _status(lab: LabDirectory, as_json: bool) -> None:
             extra.append(f"last `up` had ssh after {node['boot_seconds']} s")
         if abs(node["rtc_offset_s"]) > EXACT_CLOCK_WITHIN_S:
             extra.append(f"clock {node['rtc_offset_s']:+d} s")
-        if node["pulled"]:
-            extra.append(f"pulled: {', '.join(node['pulled'])}")
+        extra.append("bays: " + ", ".join(_shown_as(serial, node) or "empty" for serial in node["bays"]))
+        if node["drawer"]:
+            extra.append("in the drawer: " + ", ".join(_shown_as(serial, node) for serial in node["drawer"]))
         if node["network"] == "cut":
             extra.append("network cut")
         print(f"  {name}: {node['power']} ({node['reason']}); {'; '.join(extra)}")
@@ -109,8 +131,7 @@ def _fault(lab: LabDirectory, name: str, kind: str, words: list[str]) -> None:
     allowed = {"network": ("cut", "restore"), "power": ("off", "on", "cut", "cycle")}.get(kind)
     if allowed and what not in allowed:
         raise LabError(f"fault {kind} takes {', '.join(allowed)}, not {what!r}")
-    key = {"clock": "to", "disk-pull": "serial", "disk-insert": "serial", "network": "action", "power": "action"}[kind]
-    state = ask(lab.node(name), kind, {key: what})
+    state = ask(lab.node(name), kind, {FAULT_ARGUMENT[kind]: what})
     boots = kind == "clock" or (kind == "power" and what in ("on", "cycle"))
     if boots and state["network"] == "up":
         life_cycle.wait_for_ssh(lab, name)

@@ -187,7 +187,7 @@ def _write_node(
         )  # fmt: skip
         image.note_user(files.overlay)
         shutil.copyfile(OVMF_VARS, files.firmware_variables)
-    for data_disk in node.shape.data_disks:
+    for data_disk in node.shape.disks:
         path = files.disk(data_disk.serial)
         if not path.exists():
             with path.open("wb") as stream:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The QEMU command line of a node: a pure function of its definition and present condition."""
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -21,14 +21,14 @@ def escape(value: str | Path) -> str:
     return str(value).replace(",", ",,")
 
 
-def disk_device(serial: str, slot: int) -> dict[str, str]:
-    """A data disk as QMP's device_add takes it; the command line uses the same."""
+def disk_device(serial: str, bay: int, shown: str) -> dict[str, str]:
+    """A data disk as QMP's device_add takes it; the command line uses the same. `shown` is what the guest reads."""
     return {
         "driver": "nvme",
         "id": f"disk-{serial}",
-        "bus": f"bay{slot}",
+        "bus": f"bay{bay}",
         "drive": f"data-{serial}",
-        "serial": serial,
+        "serial": shown,
     }
 
 
@@ -61,10 +61,11 @@ class _RootPorts:
         self.arguments += ["-device", f"x3130-upstream,id={name},bus={name}-root"]
         return name
 
-    def downstream(self, switch: str, number: int, name: str) -> str:
+    def downstream(self, switch: str, number: int, name: str, slot: int = 0) -> str:
+        """`slot`: the physical slot number that the guest shows in /sys/bus/pci/slots."""
         self.arguments += [
             "-device",
-            f"xio3130-downstream,id={name},bus={switch},addr=0x{number:x},chassis={self.chassis}",
+            f"xio3130-downstream,id={name},bus={switch},addr=0x{number:x},chassis={self.chassis},slot={slot}",
         ]
         self.chassis += 1
         return name
@@ -78,9 +79,10 @@ def rtc_argument(offset_s: int, now: datetime) -> str:
 
 
 def qemu_command(
-    node: NodeDefinition, files: NodeFiles, pulled: Collection[str], rtc_offset_s: int, now: datetime
-) -> list[str]:
-    """The whole command line. `pulled` are serials of data disks that are out of their bay."""
+    node: NodeDefinition, files: NodeFiles, bays: Sequence[str], shown_serials: Mapping[str, str], rtc_offset_s: int,
+    now: datetime,
+) -> list[str]:  # fmt: skip
+    """The whole command line. `bays` has the serial of the disk in each bay, "" for none."""
     shape = node.shape
     ports = _RootPorts()
     devices: list[str] = []
@@ -101,16 +103,21 @@ def qemu_command(
                   "bootindex": "0"}),
     ]  # fmt: skip
 
+    backing: list[str] = []
     switch = ports.switch("bays")
-    for slot, disk in enumerate(shape.data_disks):
-        ports.downstream(switch, slot, f"bay{slot}")
-        devices += [
+    for bay, serial in enumerate(bays):
+        ports.downstream(switch, bay, f"bay{bay}", slot=bay + 1)
+        if serial:
+            devices += _device(disk_device(serial, bay, shown_serials.get(serial, serial)))
+    # no-flush: a cut of the node's power ends QEMU and not this machine, whose page cache holds all that QEMU
+    # has written. What the guest has flushed was written before, so it survives; what the guest itself still
+    # held in memory is lost, as it should be. Only a crash of this machine could lose flushed data.
+    for disk in shape.disks:
+        backing += [
             "-blockdev",
             f"driver=raw,node-name=data-{disk.serial},discard=unmap,cache.no-flush=on,"
             f"file.driver=file,file.filename={escape(files.disk(disk.serial))}",
         ]
-        if disk.serial not in pulled:
-            devices += _device(disk_device(disk.serial, slot))
 
     for number, path in enumerate(shape.pci_paths):
         if path.below == "switch":
@@ -174,5 +181,6 @@ def qemu_command(
         "-chardev", f"file,id=console,append=on,path={escape(files.console)}", "-serial", "chardev:console",
         "-qmp", f"unix:{escape(files.qmp_socket)},server=on,wait=off",
         *ports.arguments,
+        *backing,
         *devices,
     ]  # fmt: skip

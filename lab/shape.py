@@ -19,7 +19,7 @@ MAX_ROOT_PORTS = 28
 
 @dataclass(frozen=True)
 class DataDisk:
-    """An NVMe disk in the hot-plug bay (one switch with a slot for each disk)."""
+    """An NVMe disk for the hot-plug bays (one switch with a slot for each data disk)."""
 
     serial: str
     size_mib: int
@@ -39,7 +39,10 @@ class PciPath:
 
 @dataclass(frozen=True)
 class NodeShape:
-    """All of a node's virtual hardware. Memory in MiB, clock offset in seconds."""
+    """All of a node's virtual hardware. Memory in MiB, clock offset in seconds.
+
+    There is a bay for each of `data_disks`; `spare_disks` start in none.
+    """
 
     sockets: int
     numa_nodes_per_socket: int
@@ -52,6 +55,12 @@ class NodeShape:
     data_disks: tuple[DataDisk, ...]
     pci_paths: tuple[PciPath, ...]
     bridges_outside_paths: int
+    spare_disks: tuple[DataDisk, ...] = ()
+
+    @property
+    def disks(self) -> tuple[DataDisk, ...]:
+        """Every disk that can be in a bay, wherever it is."""
+        return self.data_disks + self.spare_disks
 
     @property
     def numa_nodes(self) -> int:
@@ -61,7 +70,7 @@ class NodeShape:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as `parse_shape` reads it."""
         data = asdict(self)
-        for key in ("data_disks", "pci_paths"):
+        for key in ("data_disks", "spare_disks", "pci_paths"):
             data[key] = list(data[key])
         data["clock_offset"] = data.pop("clock_offset_s")
         data["smbios"] = {key: data.pop(key) for key in ("manufacturer", "product", "service_tag")}
@@ -142,16 +151,17 @@ def parse_shape(data: Any, default_service_tag: str, where: str = "lab_node_shap
         offset = parse_offset(top.data.get("clock_offset", 0))
     except LabError as error:
         problems.append(f"{where}.clock_offset: {error}")
-    disks: list[DataDisk] = []
-    for index, item in enumerate(top.get("data_disks", list)):
-        disk = _Reader(item, f"{where}.data_disks[{index}]", problems)
-        serial, size = disk.get("serial", str), disk.get("size_mib", int, 1)
-        disk.done()
-        if serial and not SERIAL.fullmatch(serial):
-            problems.append(f"{disk.where}.serial {serial!r}: 1 to 20 letters, digits, '.', '_' or '-'")
-        if serial in [other.serial for other in disks]:
-            problems.append(f"{disk.where}.serial {serial!r} is used twice")
-        disks.append(DataDisk(serial, size))
+    disks: dict[str, list[DataDisk]] = {"data_disks": [], "spare_disks": []}
+    for key, found in disks.items():
+        for index, item in enumerate(top.get(key, list, default=[] if key == "spare_disks" else None)):
+            disk = _Reader(item, f"{where}.{key}[{index}]", problems)
+            serial, size = disk.get("serial", str), disk.get("size_mib", int, 1)
+            disk.done()
+            if serial and not SERIAL.fullmatch(serial):
+                problems.append(f"{disk.where}.serial {serial!r}: 1 to 20 letters, digits, '.', '_' or '-'")
+            if serial in [other.serial for others in disks.values() for other in others]:
+                problems.append(f"{disk.where}.serial {serial!r} is used twice")
+            found.append(DataDisk(serial, size))
     paths: list[PciPath] = []
     for index, item in enumerate(top.get("pci_paths", list)):
         path = _Reader(item, f"{where}.pci_paths[{index}]", problems)
@@ -173,5 +183,5 @@ def parse_shape(data: Any, default_service_tag: str, where: str = "lab_node_shap
         raise LabError("the lab node's shape is wrong:\n  " + "\n  ".join(problems))
     return NodeShape(
         sockets, per_socket, cores, memory, manufacturer, product, service_tag, offset,
-        tuple(disks), tuple(paths), outside,
+        tuple(disks["data_disks"]), tuple(paths), outside, tuple(disks["spare_disks"]),
     )  # fmt: skip

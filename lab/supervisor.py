@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lab.bays import DiskBays, parse_shown
 from lab.errors import LabError
 from lab.host_tools import SEARCH_PATH
 from lab.node import NodeDefinition, NodeFiles
@@ -42,7 +43,9 @@ class NodeState:
     power: str = "off"  # off | starting | on | failed
     reason: str = "never started"
     rtc_offset_s: int = 0
-    pulled: list[str] = field(default_factory=list)
+    bays: list[str] = field(default_factory=list)  # serial of the disk in each bay, "" for none
+    drawer: list[str] = field(default_factory=list)  # disks in no bay
+    shown_serials: dict[str, str] = field(default_factory=dict)  # where a disk reports another serial than its own
     network: str = "up"  # up | cut
     starts: int = 0
     started_at: float = 0.0
@@ -59,9 +62,12 @@ class NodeState:
 def load_state(path: Path) -> NodeState | None:
     """The state file's content, None where the node was never started."""
     try:
-        return NodeState(**json.loads(path.read_text()))
+        data = json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    if "pulled" in data:  # written before disks could change their bay
+        data["drawer"] = data.pop("pulled")
+    return NodeState(**data)
 
 
 class Supervisor:
@@ -72,6 +78,7 @@ class Supervisor:
         self.node = NodeDefinition.load(files.definition)
         self.state = load_state(files.state) or NodeState(rtc_offset_s=self.node.shape.clock_offset_s)
         self.state.power = "off"
+        self._arrange_disks()
         self._qemu: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
         self._qmp: QmpConnection | None = None
@@ -101,6 +108,15 @@ class Supervisor:
         else:
             self._off.clear()
 
+    def _arrange_disks(self) -> None:
+        """Disks where the state has them, as far as the present shape has such disks and bays."""
+        shape = self.node.shape
+        self._disks = DiskBays(
+            [disk.serial for disk in shape.data_disks], [disk.serial for disk in shape.spare_disks],
+            self.state.bays, self.state.drawer,
+        )  # fmt: skip
+        self.state.bays, self.state.drawer = self._disks.bays, self._disks.drawer
+
     # --- QEMU --------------------------------------------------------------
 
     def _on_event(self, name: str, data: dict[str, Any]) -> None:
@@ -120,7 +136,11 @@ class Supervisor:
         self.node = NodeDefinition.load(self.files.definition)
         self._rtc_at_start = self.state.rtc_offset_s
         self._shutdown_reason = ""
-        command = qemu_command(self.node, self.files, self.state.pulled, self.state.rtc_offset_s, datetime.now(UTC))
+        self._arrange_disks()
+        command = qemu_command(
+            self.node, self.files, self.state.bays, self.state.shown_serials, self.state.rtc_offset_s,
+            datetime.now(UTC),
+        )  # fmt: skip
         self.state.starts += 1
         self.state.started_at = time.time()
         self._set_power("starting", reason)
@@ -223,12 +243,6 @@ class Supervisor:
             raise LabError(f"{self.node.name} is {self.state.power} ({self.state.reason}); switch it on first")
         return self._qmp
 
-    def _bay(self, serial: str) -> int:
-        serials = [disk.serial for disk in self.node.shape.data_disks]
-        if serial not in serials:
-            raise LabError(f"{self.node.name} has no disk {serial!r}; it has {', '.join(serials) or 'none'}")
-        return serials.index(serial)
-
     async def command_status(self) -> dict[str, Any]:
         return asdict(self.state)
 
@@ -254,31 +268,69 @@ class Supervisor:
         await self._start(f"clock {to}")
         return await self.command_status()
 
+    async def _pull(self, serial: str) -> None:
+        """Take a disk out of its bay; with the power on, once the guest has let go of it."""
+        if self.state.power == "on":
+            qmp, device = self._require_on(), f"disk-{serial}"
+            self._deleted.discard(device)
+            await qmp.execute("device_del", {"id": device})
+            try:
+                async with asyncio.timeout(UNPLUG_LIMIT_S):
+                    while device not in self._deleted:
+                        self._deletion.clear()
+                        await self._deletion.wait()
+            except TimeoutError:
+                raise LabError(f"the guest did not let go of disk {serial} within {UNPLUG_LIMIT_S} s") from None
+        self._disks.take_out(serial)
+        self._save()
+
+    async def _insert(self, serial: str, bay: int) -> None:
+        if self.state.power == "on":
+            shown = self.state.shown_serials.get(serial, serial)
+            await self._require_on().execute("device_add", disk_device(serial, bay, shown))
+        self._disks.put_in(serial, bay)
+        self._save()
+
     async def command_disk_pull(self, serial: str) -> dict[str, Any]:
-        self._bay(serial)
-        if serial not in self.state.pulled:
-            if self.state.power == "on":
-                qmp, device = self._require_on(), f"disk-{serial}"
-                self._deleted.discard(device)
-                await qmp.execute("device_del", {"id": device})
-                try:
-                    async with asyncio.timeout(UNPLUG_LIMIT_S):
-                        while device not in self._deleted:
-                            self._deletion.clear()
-                            await self._deletion.wait()
-                except TimeoutError:
-                    raise LabError(f"the guest did not let go of disk {serial} within {UNPLUG_LIMIT_S} s") from None
-            self.state.pulled.append(serial)
-            self._save()
+        if self._disks.bay_of(serial) is not None:
+            await self._pull(serial)
         return await self.command_status()
 
     async def command_disk_insert(self, serial: str) -> dict[str, Any]:
-        slot = self._bay(serial)
-        if serial in self.state.pulled:
-            if self.state.power == "on":
-                await self._require_on().execute("device_add", disk_device(serial, slot))
-            self.state.pulled.remove(serial)
-            self._save()
+        if self._disks.bay_of(serial) is None:
+            await self._insert(serial, self._disks.bay_for(serial))
+        return await self.command_status()
+
+    async def command_disk_swap(self, serials: str) -> dict[str, Any]:
+        first, second = self._disks.pair_to_swap(serials)
+        bays = [self._disks.bays.index(second), self._disks.bays.index(first)]
+        for serial in (first, second):
+            await self._pull(serial)
+        for serial, bay in zip((first, second), bays, strict=True):
+            await self._insert(serial, bay)
+        return await self.command_status()
+
+    async def command_disk_serial(self, shows: str) -> dict[str, Any]:
+        """Let a disk report another serial number; one that is in a bay is pulled and put back for it."""
+        serial, shown = parse_shown(shows)
+        bay = self._disks.bay_of(serial)
+        if bay is not None:
+            await self._pull(serial)
+        self.state.shown_serials.pop(serial, None)
+        if shown != serial:
+            self.state.shown_serials[serial] = shown
+        self._save()
+        if bay is not None:
+            await self._insert(serial, bay)
+        return await self.command_status()
+
+    async def command_disk_blank(self, serial: str) -> dict[str, Any]:
+        """Turn a disk in the drawer into a new one of the same size."""
+        self._disks.require_out(serial)
+        size_mib = next(disk.size_mib for disk in self.node.shape.disks if disk.serial == serial)
+        # The same file, not a new one in its place: QEMU has it open already, for when the disk is put in.
+        with self.files.disk(serial).open("wb") as stream:
+            stream.truncate(size_mib * 2**20)
         return await self.command_status()
 
     async def command_network(self, action: str) -> dict[str, Any]:

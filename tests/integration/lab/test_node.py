@@ -72,16 +72,53 @@ def test_first_boot_left_the_node_its_own(lab_node: LabNode) -> None:
     assert lab_node.run("systemctl --failed --no-legend").strip() == ""
 
 
-def test_a_disk_is_pulled_and_put_back(lab_node: LabNode) -> None:
-    before = serials(lab_node)
+def slots(node: LabNode) -> dict[str, str]:
+    """Serial number of the disk in each bay as the guest sees it, by the number of its PCI slot."""
+    listed = node.run(
+        "for disk in /sys/class/nvme/nvme*; do"
+        " [ -e $disk/nvme*n1 ] || continue;"
+        " address=$(cat $disk/address);"
+        " slot=$(basename $(dirname $(grep -lx ${address%.*} /sys/bus/pci/slots/*/address)));"
+        ' echo "$slot:$(tr -d " " < $disk/serial)"; done'
+    )
+    return dict(line.split(":") for line in listed.splitlines())
+
+
+def test_disks_move_between_bays_and_drawer(lab_node: LabNode) -> None:
+    """With the power on: a spare takes the place of a pulled disk, reports a false serial, and is blank again."""
+    before, at_first = serials(lab_node), lab_node.status()
+    spare = at_first["drawer"][0]
+    full = lab_node.lab("fault", lab_node.name, "disk-insert", spare, check=False)
+    assert full.returncode == 1 and "no bay is free" in full.stderr and "disk-pull SERIAL" in full.stderr
     lab_node.fault("disk-pull", "DATA0003")
     try:
         assert before - serials(lab_node) == {"DATA0003"}
-        assert lab_node.status()["pulled"] == ["DATA0003"]
+        lab_node.fault("disk-insert", spare)
+        assert lab_node.status()["bays"] == ["DATA0001", "DATA0002", spare, "DATA0004", "DATA0005"]
+        lab_node.wait_until(f"lsblk --nodeps --output SERIAL | grep -q {spare}")
+        assert slots(lab_node)["3"] == spare
+        lab_node.run(f"echo written > /dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_{spare}; sync")
+
+        lab_node.fault("disk-serial", f"{spare}=DATA0001")
+        lab_node.wait_until("test $(lsblk --nodeps --noheadings --output SERIAL | grep -c DATA0001) = 2")
+        assert slots(lab_node)["3"] == "DATA0001"
+        refused = lab_node.lab("fault", lab_node.name, "disk-blank", spare, check=False)
+        assert refused.returncode == 1 and f"disk {spare} is in bay 3; pull it first" in refused.stderr
+        lab_node.fault("disk-pull", spare)
+        lab_node.fault("disk-blank", spare)
+        lab_node.fault("disk-serial", f"{spare}=")
+        lab_node.fault("disk-insert", spare)
+        lab_node.wait_until("grep -qx ' *' /sys/class/nvme/nvme*/serial")
+        name = lab_node.run("dirname $(grep -lx ' *' /sys/class/nvme/nvme*/serial)").strip()
+        assert lab_node.run(f"head -c 8 /dev/$(basename {name})n1 | tr -d '\\000'") == "", "it is a new disk"
     finally:
+        lab_node.fault("disk-pull", spare)
+        lab_node.fault("disk-serial", f"{spare}={spare}")
         lab_node.fault("disk-insert", "DATA0003")
     lab_node.wait_until("lsblk --nodeps --output SERIAL | grep -q DATA0003")
     assert serials(lab_node) == before
+    after = lab_node.status()
+    assert (after["bays"], sorted(after["drawer"])) == (at_first["bays"], sorted(at_first["drawer"]))
 
 
 def test_a_network_cut_ends_ssh_until_it_is_restored(lab_node: LabNode) -> None:
@@ -114,19 +151,29 @@ def test_clock_fault_ends_when_the_guest_sets_its_hardware_clock(lab_node: LabNo
         lab_node.run("systemctl enable --now chrony; sync")  # the next test cuts the power
 
 
-def test_power_cut_then_on_with_a_disk_that_was_pulled_meanwhile(lab_node: LabNode) -> None:
+def test_power_cut_then_on_with_disks_pulled_and_swapped_meanwhile(lab_node: LabNode) -> None:
     before = lab_node.boot_id()
+    bays = lab_node.status()["bays"]
+    lab_node.run("echo flushed > /dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_DATA0005; sync")
     lab_node.fault("power", "cut")
     assert lab_node.status()["power"] == "off"
     assert not lab_node.answers()
     refused = lab_node.lab("fault", lab_node.name, "disk-pull", "NOSUCH", check=False)
     assert refused.returncode == 1 and "it has DATA0001, DATA0002" in refused.stderr
     lab_node.fault("disk-pull", "DATA0001")
+    lab_node.fault("disk-swap", "DATA0002,DATA0005")
     lab_node.fault("power", "on")
     try:
         assert lab_node.boot_id() != before
         assert "DATA0001" not in serials(lab_node)
+        assert slots(lab_node) == {"2": "DATA0005", "3": "DATA0003", "4": "DATA0004", "5": "DATA0002"} | {
+            slot: serial for slot, serial in slots(lab_node).items() if serial.startswith("OS-")
+        }
+        assert lab_node.run("head -c 7 /dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_DATA0005") == "flushed", "contents move too"
     finally:
+        lab_node.fault("disk-swap", "DATA0005,DATA0002")
         lab_node.fault("disk-insert", "DATA0001")
     lab_node.wait_until("lsblk --nodeps --output SERIAL | grep -q DATA0001")
+    assert lab_node.status()["bays"] == bays
     assert lab_node.lab("up").returncode == 0, "up leaves a running node alone"
+    lab_node.run("dd if=/dev/zero of=/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_DATA0005 bs=4k count=1 conv=fsync")

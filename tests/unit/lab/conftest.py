@@ -21,6 +21,7 @@ def shape_data() -> dict[str, Any]:
         "smbios": {"manufacturer": "Dell Inc.", "product": "PowerEdge XE9680"},
         "clock_offset": 0,
         "data_disks": [{"serial": "DATA0001", "size_mib": 64}, {"serial": "DATA0002", "size_mib": 64}],
+        "spare_disks": [{"serial": "SPARE0001", "size_mib": 32}],
         "pci_paths": [{"name": "rail-1", "below": "root_ports"}, {"name": "rail-2", "below": "switch"}],
         "bridges_outside_paths": 1,
     }

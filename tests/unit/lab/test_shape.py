@@ -26,6 +26,12 @@ def test_a_service_tag_in_the_inventory_wins(shape_data: dict[str, Any]) -> None
     assert parse_shape(shape_data, "LAB0001").service_tag == "ABC1234"
 
 
+def test_a_shape_without_spare_disks_is_valid(shape_data: dict[str, Any]) -> None:
+    del shape_data["spare_disks"]
+    shape = parse_shape(shape_data, "LAB0001")
+    assert shape.spare_disks == () and shape.disks == shape.data_disks
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -42,6 +48,8 @@ def test_a_service_tag_in_the_inventory_wins(shape_data: dict[str, Any]) -> None
         ({"data_disks": [{"serial": "A", "size_mib": 1}] * 2}, "data_disks[1].serial 'A' is used twice"),
         ({"data_disks": [{"serial": "A", "size_mib": 1, "model": "x"}]}, "data_disks[0].model is unknown"),
         ({"data_disks": [{"serial": "A"}]}, "data_disks[0].size_mib is missing"),
+        ({"spare_disks": [{"serial": "DATA0001", "size_mib": 1}]}, "spare_disks[0].serial 'DATA0001' is used twice"),
+        ({"spare_disks": [{"serial": "A"}]}, "spare_disks[0].size_mib is missing"),
         ({"pci_paths": [{"name": "a", "below": "bridge"}]}, "'bridge' must be one of root_ports, switch"),
         ({"bridges_outside_paths": 40}, "PCIe root ports, 28 are possible"),
         ({"smbios": {"manufacturer": "Dell Inc."}}, "lab_node_shape.smbios.product is missing"),
