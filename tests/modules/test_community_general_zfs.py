@@ -12,9 +12,9 @@ import pytest
 
 LEARNED = "community.general has learned it: consider using its module instead of our own"
 
-BY_ID = [f"/dev/disk/by-id/nvme-LAB_DISK_S{number}" for number in range(3)]
+BY_ID = [f"/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_DATA000{number}" for number in range(1, 6)]
 # `zpool status -P -L`: -L follows the links, so the names are those that the kernel gave out at this boot
-STATUS = (Path(__file__).resolve().parents[1] / "fixtures" / "zfs" / "status" / "kernel-names.txt").read_text()
+STATUS = (Path(__file__).resolve().parents[1] / "fixtures" / "zfs" / "status" / "recorded-kernel-names.txt").read_text()
 IN_USE = f"{BY_ID[0]} is in use and contains a unknown filesystem.\n"
 
 
@@ -41,7 +41,7 @@ def test_zpool_takes_kernel_names_for_the_same_pool(commands, run_module):
     commands.answer("zpool status -P -L tank", STATUS)
     commands.answer("zpool get *", "ashift\t12\n")
     commands.answer("zfs get *", "recordsize\t1M\n")
-    kernel_names = [f"/dev/nvme{number}n1" for number in range(3)]
+    kernel_names = [f"/dev/nvme{number}n1" for number in range(1, 6)]
     result = run_module(community("zpool"), name="tank", vdevs=[{"type": "raidz1", "disks": kernel_names}])
     assert result["changed"] is False
 

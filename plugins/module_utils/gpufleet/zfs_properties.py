@@ -49,6 +49,8 @@ def parse_properties(text: str) -> dict[str, dict[str, Property]]:
 _LIMITS = ("quota", "refquota", "reservation", "refreservation")
 _BLOCKS = ("recordsize", "volblocksize")
 _SIZES = (*_LIMITS, *_BLOCKS, "volsize", "special_small_blocks")
+# Numbers of things, not of bytes; `get -p` prints none as the largest number (seen with 2.1.11).
+_COUNT_LIMITS = ("filesystem_limit", "snapshot_limit")
 # userquota@anna, groupquota@7 and so on, but not the counts userobjquota@...
 _USER_LIMITS = re.compile(r"(user|group|project)quota@.")
 # SPA_MINBLOCKSIZE and SPA_MAXBLOCKSIZE, include/sys/spa.h
@@ -91,6 +93,8 @@ def canonical(name: str, value: str | int, zfs_version: tuple[int, int] | None =
     limit = name in _LIMITS or bool(_USER_LIMITS.match(name))
     if limit and text == "none":
         return "0"
+    if name in _COUNT_LIMITS and text == "none":
+        return str(2**64 - 1)
     if name == "refreservation" and text == "auto":
         return text
     if text == "-":

@@ -304,9 +304,8 @@ _SCAN = (
 _TO_GO = re.compile(r"(?:(?:(\d+) days )?(\d+):(\d\d):(\d\d)|(\d+)h(\d+)m) to go")
 
 
-def _scan(line: Line, more: Sequence[Line]) -> Scan:
-    key = _KEY.match(line.text)
-    text = fold((key and key.group(2)) or "", *(other.text for other in more))
+def _scan(line: Line, first: str, more: Sequence[Line]) -> Scan:
+    text = fold(first, *(other.text for other in more))
     matches = [(found, state) for pattern, state in _SCAN if (found := pattern.match(text))]
     if not matches:
         raise line.error(f"no scan that zpool is known to report, or one that was cut ({text!r})")
@@ -382,7 +381,7 @@ def _pool(entries: Sequence[tuple[str, Line, str, list[Line]]]) -> Pool:
     if "errors" not in found and state not in _WITHOUT_ERRORS:
         raise table[-1].error(f"pool {name!r} has no `errors:` line, its text was cut behind this line")
     errors, files = _errors(found.get("errors", ()))
-    scans = tuple(_scan(line, more) for line, __, more in found.get("scan", ()))
+    scans = tuple(_scan(*entry) for entry in found.get("scan", ()))
     status, see = paragraph("status"), paragraph("see")
     return Pool(
         name=name,

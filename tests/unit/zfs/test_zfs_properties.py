@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Properties: the same value in two spellings is no difference, and a size that is none is refused."""
 
+from pathlib import Path
+
 import pytest
 from ansible.module_utils.gpufleet.zfs_properties import (
     Difference,
@@ -9,6 +11,8 @@ from ansible.module_utils.gpufleet.zfs_properties import (
     differences,
     parse_properties,
 )
+
+RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "zfs" / "properties"
 
 TEXT = (
     "tank\trecordsize\t1048576\tlocal\n"
@@ -29,6 +33,15 @@ def test_properties_of_several_datasets():
         },
     }
     assert parse_properties("") == {}
+
+
+def test_recorded_properties():
+    pool = parse_properties((RECORDED / "recorded-zpool-get.txt").read_text())["tank"]
+    assert (pool["ashift"], pool["guid"]) == (Property("12", "local"), Property("10130241835593261247", "-"))
+    dataset = parse_properties((RECORDED / "recorded-zfs-get.txt").read_text())["tank"]
+    wanted = {"recordsize": "128K", "quota": "none", "filesystem_limit": "none", "acltype": "noacl", "atime": "off"}
+    assert differences(wanted, dataset) == {}
+    assert differences({"xattr": "sa"}, dataset, (2, 1)) == {"xattr": Difference("dir", "sa")}
 
 
 @pytest.mark.parametrize(
@@ -82,6 +95,8 @@ def test_a_text_that_was_cut_shows_fewer_properties_or_is_refused(end):
         ("compression", "zstd-3", "zstd-3"),
         ("compression", "gzip-6", "gzip"),
         ("acltype", "posixacl", "posix"),
+        ("filesystem_limit", "none", "18446744073709551615"),
+        ("snapshot_limit", "100", "100"),
         ("atime", "off", "off"),
         ("mountpoint", "none", "none"),
         ("comment", "1M", "1M"),

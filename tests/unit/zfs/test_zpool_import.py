@@ -28,6 +28,7 @@ EXPECTED = {
     "multihost-active": [("UNAVAIL", False, False, True, [])],
     "comment-2.3": [("FAULTED", False, False, False, ["sdb"])],
     "compatibility-2.1": [("ONLINE", False, True, False, [])],
+    "recorded-exported": [("ONLINE", False, True, False, [])],
 }
 
 
@@ -113,6 +114,10 @@ FOREIGN = read("import", "foreign")
         (FOREIGN.replace("     id: 17502164096278276766\n", ""), "`id:`"),
         (FOREIGN.replace("state: ONLINE", "state: ONLINE (BROKEN)"), "`state:`"),
         (FOREIGN.replace("   see:", " state: ONLINE\n   see:"), "second `state:`"),
+        (
+            read("import", "two-pools-degraded-and-incomplete").replace("0000000000000008", "0000000000000008  BROKEN"),
+            "with its state",
+        ),
         (FOREIGN + "garbage\n", "neither a keyword"),
         (
             FOREIGN.replace("\t    nvme-eui.0000000000000002  ONLINE", "\t    nvme-eui.0000000000000002"),
@@ -137,6 +142,19 @@ def test_a_label_tells_pool_member_and_host():
     assert (member.guid, member.path) == ("10000000000000000001", "/dev/disk/by-id/nvme-LAB_DISK_S1-part1")
     assert (member.devid, member.phys_path) == ("nvme-LAB_DISK_S1-part1", "pci-0000:01:00.0-nvme-1")
     assert member.whole_disk and member.within == "raidz"
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "txg"), [("recorded-imported", ACTIVE, 4), ("recorded-exported", EXPORTED, 61)]
+)
+def test_a_recorded_label_names_all_five_members(name, state, txg):
+    label = parse_label(read("label", name))
+    assert (label.name, label.state, label.txg, label.hostid) == ("tank", state, txg, 1525057500)
+    assert [member.devid for member in label.children] == [
+        f"nvme-QEMU_NVMe_Ctrl_DATA000{number}-part1" for number in range(1, 6)
+    ]
+    assert [member.phys_path for member in label.children] == [f"pci-0000:0{slot}:00.0-nvme-1" for slot in range(5, 10)]
+    assert label.guid == label.children[0].guid and all(member.whole_disk for member in label.children)
 
 
 def test_members_below_a_replacement_are_found():

@@ -17,6 +17,7 @@ from ansible.module_utils.gpufleet.zpool_status import (
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "zfs" / "status"
 HEALTHY = [[]]
+DISK = "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_DATA000{}-part1"
 
 # file -> for each pool what must be found, the worst first: severity, kind, component
 EXPECTED = {
@@ -24,7 +25,13 @@ EXPECTED = {
     "features-two-mirrors": HEALTHY,
     "features-raidz1": HEALTHY,
     "raidz-expansion": HEALTHY,
-    "kernel-names": HEALTHY,
+    "recorded-kernel-names": HEALTHY,
+    "recorded-online": HEALTHY,
+    "recorded-resilvered": HEALTHY,
+    "recorded-offline": [[("fail", "degraded", "tank"), ("warn", "offline_member", DISK.format(2))]],
+    "recorded-faulted": [[("fail", "degraded", "tank"), ("fail", "faulted_member", DISK.format(2))]],
+    "recorded-pulled": [[("fail", "degraded", "tank"), ("fail", "removed_member", DISK.format(3))]],
+    "recorded-resilver-standing-still": [[("info", "resilvering", "tank")]],
     "online-but-unavail": [[("fail", "unavailable_member", "nbd0")]],
     "logs-cache-spares": [
         [
@@ -114,14 +121,14 @@ def test_all_that_is_not_healthy_is_found_and_nothing_else(name):
 
 def test_every_fixture_has_its_right_interpretation():
     names = {path.stem for path in FIXTURES.iterdir()}
-    assert {name for name in names if not name.startswith("cut-")} == set(EXPECTED)
+    assert {name for name in names if not name.startswith("refused-")} == set(EXPECTED)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.iterdir()))
 def test_a_text_that_was_cut_is_never_healthy(name):
     """Cut behind each character: refused, or the pools before the cut, or a pool that is failing anyway."""
     text = read(name)
-    whole = [] if name.startswith("cut-") else parse_zpool_status(text)
+    whole = [] if name.startswith("refused-") else parse_zpool_status(text)
     for end in range(len(text)):
         try:
             pools = parse_zpool_status(text[:end])
@@ -134,14 +141,16 @@ def test_a_text_that_was_cut_is_never_healthy(name):
             assert not pools[-1].errors or pools[-1].error_files or pools[-1].suspended
 
 
-@pytest.mark.parametrize("name", ["cut-hostid-mismatch", "cut-leaf-remarks"])
+@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("refused-*.txt")))
 def test_a_piece_of_the_output_is_refused(name):
     with pytest.raises(ZpoolParseError):
         parse_zpool_status(read(name))
 
 
 def test_remarks_behind_the_counters():
-    text = "  pool: vz\n state: DEGRADED\nconfig:\n\n" + read("cut-leaf-remarks") + "\nerrors: No known data errors\n"
+    text = (
+        "  pool: vz\n state: DEGRADED\nconfig:\n\n" + read("refused-leaf-remarks") + "\nerrors: No known data errors\n"
+    )
     text = text.replace(  # the sample leaves out rows of the second group
         "    /dev/disk/by-id/wwn-0x50000000aaaa0001-part1  FAULTED     12   304     0  too many errors\n",
         "    /dev/disk/by-id/wwn-0x50000000aaaa0001-part1  FAULTED     12   304     0  too many errors\n"
@@ -209,6 +218,9 @@ SCANS = {
     "permanent-errors": ("scrub", "finished", None, None, 2, ""),
     "removed-and-offline": ("resilver", "finished", None, None, 0, ""),
     "raidz-expansion": ("scrub", "running", 9.57, None, None, ""),
+    "recorded-online": ("none", "none", None, None, None, ""),
+    "recorded-resilver-standing-still": ("resilver", "running", 0.0, None, None, ""),
+    "recorded-resilvered": ("resilver", "finished", None, None, 0, ""),
 }
 
 
@@ -260,8 +272,8 @@ def test_a_counter_that_is_not_kept_is_none():
 
 
 def test_a_counter_of_many_digits_is_exact():
-    text = read("kernel-names").replace(
-        "/dev/nvme0n1p1  ONLINE       0", "/dev/nvme0n1p1  ONLINE       9007199254740993"
+    text = read("recorded-kernel-names").replace(
+        "/dev/nvme1n1p1  ONLINE       0", "/dev/nvme1n1p1  ONLINE       9007199254740993"
     )
     assert leaves(one(text).root)[0].read == 9007199254740993
 
@@ -286,12 +298,14 @@ def test_a_group_has_the_rows_that_its_kind_needs(group, fewest):
 @pytest.mark.parametrize("group", ["replacing-0", "spare-0"])
 def test_a_pair_of_disks_is_complete(group):
     text = (
-        read("kernel-names").replace("/dev/nvme0n1p1", group).replace("\t    /dev/nvme1n1p1", "\t      /dev/nvme1n1p1")
+        read("recorded-kernel-names")
+        .replace("/dev/nvme1n1p1", group)
+        .replace("\t    /dev/nvme2n1p1", "\t      /dev/nvme2n1p1")
     )
     with pytest.raises(ZpoolParseError, match="at least 2 rows"):
         parse_zpool_status(text)
-    more = "\t      sdx  ONLINE  0  0  0\n\t    /dev/nvme2n1p1"
-    assert one(text.replace("\t    /dev/nvme2n1p1", more)).data[0].children[0].kind == group.partition("-")[0]
+    more = "\t      sdx  ONLINE  0  0  0\n\t    /dev/nvme3n1p1"
+    assert one(text.replace("\t    /dev/nvme3n1p1", more)).data[0].children[0].kind == group.partition("-")[0]
 
 
 def test_a_resilver_counts_without_its_paragraph():
@@ -362,7 +376,9 @@ GOOD = read("features-raidz1")
             "7 rows",
         ),
         (read("logs-cache-spares").replace("\tcache\n", "\tcache\n\tdedup\t\n"), "'cache'"),
-        (read("kernel-names").replace("\n\nerrors", "\n\tspares\n\nerrors"), "'spares'"),
+        (read("recorded-kernel-names").replace("\n\nerrors", "\n\tspares\n\nerrors"), "'spares'"),
+        (read("logs-cache-spares").replace("008               ONLINE       0     0     0", "008"), "with its state"),
+        (GOOD.replace("\t    nvme2n1", "      nvme2n1"), "indentation"),
         (GOOD.replace(" state: ONLINE\n", " state: ONLINE\n\tand more\n"), "does not fit behind `state:`"),
         (GOOD.replace("  pool: data", "  pool:").replace("\tdata  ", "\t"), "expected a pool"),
         (GOOD.replace("config:\n", "config: The configuration cannot be determined.\n"), "no configuration"),
@@ -426,6 +442,20 @@ def test_every_message_of_openzfs_is_a_concern(code):
     assert concern.kind != "unknown_status"
     assert concern.severity == ("warn" if code in ("9P", "EY", "ER") else "fail")
     assert [c.kind for c in judge(one(text.replace(f"8000-{code}", "8000-ZZ")))] == ["unknown_status"]
+
+
+def test_a_concern_says_role_and_remark():
+    what = {concern.component: concern.what for concern in judge(one(read("logs-cache-spares")))}
+    assert what["14807975228228307538"] == ("UNAVAIL (log device): was /dev/disk/by-id/nvme-eui.0000000000000007-part1")
+    assert what["nvme-eui.0000000000000009"] == "UNAVAIL (cache device): cannot open"
+    what = {concern.component: concern.what for concern in judge(one(read("removed-and-offline")))}
+    assert what["sdb"] == "REMOVED"
+    what = {concern.component: concern.what for concern in judge(one(read("suspended")))}
+    assert what["sdd"] == "3 read, 169 write and 0 checksum errors"
+
+
+def test_a_disk_may_be_named_like_a_part_of_a_draid():
+    assert leaves(one(read("recorded-kernel-names").replace("/dev/nvme1n1p1", "slot:4c")).root)[0].name == "slot:4c"
 
 
 def test_concerns_come_in_order_of_severity():
