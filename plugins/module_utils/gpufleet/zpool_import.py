@@ -186,7 +186,7 @@ class Label(NamedTuple):
     bad_checksum: bool
 
 
-_COPY = re.compile(r"LABEL (\d)\s*(\(Bad label cksum\))?$")
+_HEADER = re.compile(r"LABEL (\d)\s*(\(Bad label cksum\))?$")
 _FAILED = re.compile(r"failed to (?:unpack|read) label (\d)$")
 _NUMBERS = re.compile(r"\s+labels = ((?:\d )*\d)\s*$")
 _VALUE = re.compile(r"(\S+?): (?:'(.*)'|(\S+))$")
@@ -252,13 +252,24 @@ def _members(tree: _Tree, within: str) -> list[LabelMember]:
     return found
 
 
-def _label(first: Line, tree: _Tree, numbers: Sequence[int], unreadable: Sequence[int], bad_checksum: bool) -> Label:
+class _Copy(NamedTuple):
+    """A copy of the label: its number, its lines, and the numbers of all copies that say the same."""
+
+    number: int
+    bad_checksum: bool
+    header: Line
+    lines: list[Line]
+    same: list[int]
+
+
+def _label(copy: _Copy, unreadable: Sequence[int]) -> Label:
+    tree = _tree(copy.lines)
     state = _number(tree, "state")
     needed = ["guid"] if state in (SPARE, CACHE) else ["name", "pool_guid", "guid", "txg"]
     absent = [key for key in needed if not _text(tree, key)]
     top = tree.get("vdev_tree", {})
     if state is None or absent or not isinstance(top, dict) or (state not in (SPARE, CACHE) and not top):
-        raise first.error("this label lacks " + (", ".join(absent) or "its state or its vdev_tree"))
+        raise copy.header.error("this label lacks " + (", ".join(absent) or "its state or its vdev_tree"))
     return Label(
         name=_text(tree, "name"),
         pool_guid=_text(tree, "pool_guid"),
@@ -273,9 +284,9 @@ def _label(first: Line, tree: _Tree, numbers: Sequence[int], unreadable: Sequenc
         nparity=_number(top, "nparity"),
         ashift=_number(top, "ashift"),
         children=tuple(_members(top, "")),
-        numbers=tuple(numbers),
+        numbers=tuple(copy.same),
         unreadable=tuple(unreadable),
-        bad_checksum=bad_checksum,
+        bad_checksum=copy.bad_checksum,
     )
 
 
@@ -286,45 +297,36 @@ def parse_labels(text: str) -> list[Label]:
     where a copy is unaccounted for (the text was cut) and for lines that do not fit.
     """
     unreadable: list[int] = []
-    sections: list[tuple[Line, list[Line], list[int]]] = []
+    copies: list[_Copy] = []
     for line in numbered(text):
         word = line.text.strip()
         if not word or not word.strip("-"):
             continue
         if failed := _FAILED.match(word):
             unreadable.append(int(failed.group(1)))
-        elif _COPY.match(word):
-            sections.append((line, [], []))
-        elif not sections or sections[-1][2]:
-            # The header of a cache device's content follows its labels.
-            if sections and sections[-1][2] and word.startswith("L2ARC device header"):
-                break
+        elif header := _HEADER.match(word):
+            copies.append(_Copy(int(header.group(1)), bool(header.group(2)), line, [], []))
+        elif copies and copies[-1].same and word.startswith("L2ARC device header"):
+            # the header of a cache device's content follows its labels
+            break
+        elif not copies or copies[-1].same:
             raise line.error("expected a label")
         elif found := _NUMBERS.match(line.text):
-            sections[-1][2].extend(int(number) for number in found.group(1).split())
+            copies[-1].same.extend(int(number) for number in found.group(1).split())
         else:
-            sections[-1][1].append(line)
-    for line, lines, numbers in sections:
-        if lines and not numbers:
-            raise lines[-1].error("a label ends here without saying which copies are the same")
-        if not lines and not any(number in unreadable for number in _copy_numbers(line)):
-            raise line.error("this label has no content")
-    known = sorted(unreadable + [number for section in sections for number in section[2]])
+            copies[-1].lines.append(line)
+    for copy in copies:
+        if copy.lines and not copy.same:
+            raise copy.lines[-1].error("a label ends here without saying which copies are the same")
+        if not copy.lines and copy.number not in unreadable:
+            raise copy.header.error("this label has no content")
+    known = sorted(unreadable + [number for copy in copies for number in copy.same])
     if known != [0, 1, 2, 3]:
         raise ZpoolParseError(f"expected all four copies of the label, got {known or 'none'}: {fold(text)[:200]!r}")
-    labels = [
-        _label(line, _tree(lines), numbers, unreadable, "Bad label" in line.text)
-        for line, lines, numbers in sections
-        if lines
-    ]
+    labels = [_label(copy, unreadable) for copy in copies if copy.lines]
     if not labels:
         raise ZpoolParseError(f"no copy of the label is readable: {fold(text)[:200]!r}")
     return labels
-
-
-def _copy_numbers(line: Line) -> list[int]:
-    found = _COPY.match(line.text.strip())
-    return [int(found.group(1))] if found else []
 
 
 def parse_label(text: str) -> Label:

@@ -113,6 +113,7 @@ FOREIGN = read("import", "foreign")
         (FOREIGN.split("\t    nvme-eui.0000000000000002")[0], "at least 2 rows"),
         (FOREIGN.replace("     id: 17502164096278276766\n", ""), "`id:`"),
         (FOREIGN.replace("state: ONLINE", "state: ONLINE (BROKEN)"), "`state:`"),
+        (FOREIGN.replace("state: ONLINE", "state: HAPPY"), "`state:`"),
         (FOREIGN.replace("   see:", " state: ONLINE\n   see:"), "second `state:`"),
         (
             read("import", "two-pools-degraded-and-incomplete").replace("0000000000000008", "0000000000000008  BROKEN"),
@@ -199,6 +200,13 @@ def test_half_of_the_copies_is_a_label():
 def test_a_spare_names_no_pool():
     label = parse_label(read("label", "spare"))
     assert (label.state, label.name, label.pool_guid, label.guid) == (SPARE, "", "", "10000000000000000000")
+    assert label.children == ()
+
+
+def test_an_older_zdb_prints_a_header_for_every_copy():
+    failed = "".join(f"{'-' * 44}\nLABEL {copy}\n{'-' * 44}\nfailed to unpack label {copy}\n" for copy in (0, 1))
+    label = parse_label(failed + GOOD.replace("LABEL 0", "LABEL 2").replace("labels = 0 1 2 3", "labels = 2 3"))
+    assert (label.unreadable, label.numbers) == ((0, 1), (2, 3))
 
 
 def test_a_pool_of_single_disks_has_itself_as_the_only_member():
@@ -237,7 +245,13 @@ GOOD = read("label", "raidz1-one-missing")
         (GOOD.replace("    labels = 0 1 2 3", "    labels = 0 1 2"), "expected all four copies"),
         (GOOD.replace("    pool_guid: 17502164096278276766\n", ""), "lacks pool_guid"),
         (GOOD.replace("    state: 0\n", ""), "lacks its state"),
+        (GOOD.partition("    vdev_tree:")[0] + "    labels = 0 1 2 3 \n", "its vdev_tree"),
+        (GOOD.partition("    features")[0] + GOOD, "without saying which copies"),
+        ("---\nLABEL 0\n---\n" + GOOD, "has no content"),
         (GOOD.replace("        type: 'raidz'", "       type: 'raidz'"), "indentation"),
+        (GOOD.replace("    errata: 0", "     errata: 0"), "indentation"),
+        (GOOD.replace("    errata: 0", "        errata: 0"), "indentation"),
+        (GOOD.replace("    errata: 0", "errata: 0"), "indentation"),
         (GOOD.replace("    errata: 0", "    an odd line"), "does not fit a label"),
     ],
 )

@@ -368,6 +368,7 @@ GOOD = read("features-raidz1")
         (GOOD.replace("\t    nvme2n1", "\t      nvme2n1"), "no group has rows below it"),
         (GOOD.replace("\t    nvme2n1", "\tnvme2n1"), "expected one of logs"),
         (GOOD.replace("with 0 errors on Fri Feb  3 03:49:52 2023", "with 0 err"), "no scan that zpool is known"),
+        (read("replacing").replace("9.57%", "9.5x%"), "no number before"),
         (read("permanent-errors").split("        /data")[0], "no file is listed"),
         (
             read("draid-sequential-resilver").replace(
