@@ -225,8 +225,8 @@ class ZfsOnNode:
             return None
 
     def left_by_others(self):
-        """Packages of the other sources that are installed."""
-        return [name for name in self.foreign if self.states[name].version is not None]
+        """Packages of the other sources that are installed, or half so."""
+        return [name for name in self.foreign if self.states[name].version is not None or self.states[name].unfinished]
 
     def version(self):
         """The version of user land that is wanted; None = whatever the candidate is."""
@@ -310,7 +310,8 @@ class ZfsOnNode:
             install_together(first, offers, self.run, update_hint=hint)
         if not rest:
             return
-        # Otherwise zfs-zed would bring zfs-dkms as its dependency where no package provides zfs-modules.
+        # Otherwise zfs-zed would bring zfs-dkms as its dependency where no package provides zfs-modules, and apt would
+        # try again to configure one whose build has failed.
         without = []
         if self.source != "dkms" and self.states[DKMS_PACKAGE].version is None and offers[DKMS_PACKAGE].candidate:
             without = [DKMS_PACKAGE]
@@ -496,9 +497,11 @@ class ZfsOnNode:
         if not self.load:
             return None
         modules = self.modules
-        moves = self.loaded is not None and version and upstream_version(self.loaded) != upstream_version(version)
-        if moves and self.running in self.unserved(version):
-            modules = {**modules, self.running: KernelModule("", upstream_version(version))}
+        if version and self.loaded and self.running in self.unserved(version):
+            new = upstream_version(version)
+            # The same sources, built anew.
+            new = self.loaded if upstream_version(self.loaded) == new else new
+            modules = {**modules, self.running: KernelModule("", new)}
         return reboot_need(self.loaded, modules, self.running)
 
 

@@ -50,6 +50,25 @@ def test_a_removed_package_whose_configuration_is_left_counts_as_missing(command
     assert (result["changed"], result["installed"], result["version"]) == (True, False, "4.3-2")
 
 
+def test_an_installation_that_was_cut_off_is_finished(commands, run_module):
+    commands.answer(QUERY, "iF |4.3-2\n")
+    commands.answer(QUERY, "iF |4.3-2\n")
+    commands.answer(QUERY, installed("4.3-2", held=True))
+    commands.answer(UPDATE)
+    commands.answer("apt-cache policy chrony", POLICY)
+    commands.answer("apt-get * install chrony")
+    result = run_module("held_package", name="chrony")
+    assert (result["changed"], result["diff"]["before"]) == (True, "chrony: installation unfinished\n")
+    assert result["diff"]["after"] == "chrony: 4.3-2, held\n"
+
+
+def test_an_installation_that_was_cut_off_is_removed(commands, run_module):
+    commands.answer(QUERY, "iF |4.3-2\n")
+    commands.answer("apt-get * remove chrony")
+    assert run_module("held_package", name="chrony", state="absent")["changed"] is True
+    assert commands.calls("apt-get")[-1].endswith("remove chrony")
+
+
 def test_another_version_is_replaced_though_it_is_held(commands, run_module):
     commands.answer(QUERY, installed("4.3-2"))
     commands.answer(QUERY, installed("4.3-2"))

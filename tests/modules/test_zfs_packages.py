@@ -38,12 +38,13 @@ class Node:
     def loaded(self, version):
         (self.root / "version").write_text(f"{version}\n")
 
-    def packages(self, _held=True, _unheld=(), **versions):
-        """One answer of dpkg-query; '_' in a name stands for '-', {o} and {n} for the kernels."""
+    def packages(self, _held=True, _unheld=(), _failed=(), **versions):
+        """One answer of dpkg-query; '_' in a name stands for '-', OLD and NEW for the kernels."""
         lines = ""
         for name, version in versions.items():
             real = name.replace("_", "-").replace("OLD", OLD).replace("NEW", NEW)
-            lines += f"{real}|{'hi' if _held and real not in _unheld else 'ii'} |{version}\n"
+            status = "iF" if real in _failed else "hi" if _held and real not in _unheld else "ii"
+            lines += f"{real}|{status} |{version}\n"
         self.commands.answer(QUERY, lines, rc=1, err=UNKNOWN)
 
     def modinfo(self, release, version, folder="updates/dkms"):
@@ -225,12 +226,13 @@ def test_dkms_builds_for_a_kernel_without_its_module(node, run_module, have, che
     """None at all, one of an older zfs-dkms, and one that something else put there."""
     node.packages(**DKMS)
     node.loaded(V)
+    node.uname.release = OLD
     node.modinfo(NEW, V)
     node.modinfo(OLD, *(have if isinstance(have, tuple) else (have,)))
     node.modinfo(OLD, V)
     node.commands.answer("dkms *")
     result = run_module(node.module, check=check, source="dkms")
-    assert result["changed"] is True
+    assert (result["changed"], result["reboot_reason"]) == (True, None)
     if check:
         assert node.wrote_nothing()
     else:
@@ -345,6 +347,27 @@ def test_from_dkms_to_prebuilt_the_old_source_goes_last(node, run_module):
     assert "zfs-dkms: not installed" in result["diff"]["after"] and result["exchanged"] == []
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_from_a_build_that_failed_to_prebuilt(node, run_module, there):
+    """dpkg is not to configure zfs-dkms once more, which would build for minutes and fail again."""
+    before = PREBUILT if there else USER
+    node.packages(_failed=("zfs-dkms",), zfs_dkms=V, **before)
+    node.packages(**PREBUILT)
+    node.loaded(V)
+    for release in (OLD, NEW):
+        for version in [V] if there else [None, V]:
+            node.modinfo(release, version, "extra")
+    node.offers(*PREBUILT_OFFERS)
+    node.apt(simulate="Remv zfs-dkms [2.3.2-2]\n")
+    result = run_module(node.module, **PREBUILT_ARGUMENTS)
+    assert not result.get("failed"), result
+    assert "zfs-dkms: installation unfinished" in result["diff"]["before"]
+    assert "zfs-dkms: not installed" in result["diff"]["after"]
+    assert node.apt_calls()[-1] == (
+        "purge zfs-dkms" if there else f"install zfs-modules-{OLD} zfs-modules-{NEW} zfs-dkms-"
+    )
+
+
 def test_a_change_of_source_in_check_mode(node, run_module):
     change_to_prebuilt(node)
     result = run_module(node.module, check=True, **PREBUILT_ARGUMENTS)
@@ -388,15 +411,51 @@ def test_sources_that_conflict_are_exchanged_at_once_with_a_warning(node, run_mo
     assert result["exchanged"] == ["zfs-dkms"]
 
 
-def test_an_installation_that_would_remove_something_else_is_refused(node, run_module):
-    node.packages()
+@pytest.mark.parametrize("other", ["zfs-fuse", "zfs-zed"])
+def test_an_installation_that_would_remove_something_else_is_refused(node, run_module, other):
+    node.packages(**USER)
     for release in (OLD, NEW):
         node.modinfo(release, None)
     node.offers(*OFFERS)
-    node.apt(simulate="Remv zfs-fuse [0.7]\n")
+    node.apt(simulate=f"Remv {other} [0.7]\n")
     result = run_module(node.module, source="dkms")
-    assert result["failed"] and "apt-get would remove zfs-fuse" in result["msg"]
+    assert result["failed"] and f"apt-get would remove {other}" in result["msg"]
     assert node.apt_calls() == ["update"]
+
+
+def test_from_prebuilt_to_dkms_the_packages_go_once_all_kernels_are_built(node, run_module):
+    node.packages(**PREBUILT)
+    node.packages(**{**PREBUILT, **DKMS})
+    node.packages(**DKMS)
+    node.loaded(V)
+    for release in (OLD, NEW):
+        node.modinfo(release, V, "extra")
+        node.modinfo(release, V)
+    node.offers(*OFFERS)
+    node.apt()
+    result = run_module(node.module, source="dkms", module_package="zfs-modules-{kernel}")
+    assert not result.get("failed"), result
+    assert node.apt_calls()[-2:] == [f"install zfs-dkms={V}", f"purge zfs-modules-{OLD} zfs-modules-{NEW}"]
+    assert f"zfs-modules-{OLD}: not installed" in result["diff"]["after"]
+
+
+def test_a_package_that_lost_its_module_is_mended_before_what_shadows_it_goes(node, run_module):
+    """As after a run that was cut off between the two."""
+    node.packages(**{**DKMS, **PREBUILT})
+    node.packages(**{**DKMS, **PREBUILT})
+    node.packages(**PREBUILT)
+    node.loaded(V)
+    for release in (OLD, NEW):
+        node.modinfo(release, V)
+        node.modinfo(release, V)
+        node.modinfo(release, V, "extra")
+    node.file(NEW, "extra")
+    node.offers(*PREBUILT_OFFERS)
+    node.apt()
+    result = run_module(node.module, **PREBUILT_ARGUMENTS)
+    assert node.apt_calls() == ["update", f"install --reinstall zfs-modules-{OLD}"]
+    # The stand-in for apt unpacks nothing.
+    assert result["failed"] and f"kernel {OLD} would be without" in result["msg"]
 
 
 def test_dependencies_that_cannot_be_met_are_shown_before_anything_is_changed(node, run_module):
@@ -492,16 +551,17 @@ def test_a_version_that_is_not_the_candidate_brings_its_own_libraries(node, run_
     )
 
 
-def test_an_installation_that_brings_another_version_is_no_success(node, run_module):
+@pytest.mark.parametrize("version", [V, None])
+def test_an_installation_that_brings_another_version_is_no_success(node, run_module, version):
     node.packages()
     node.packages(**{**DKMS, "zfs_zed": "2.3.1-1"})
     for release in (OLD, NEW):
         node.modinfo(release, None)
     node.offers(*OFFERS)
     node.apt()
-    for version in (V, None):
-        result = run_module(node.module, source="dkms", version=version)
-        assert result["failed"] and "zfs-zed is 2.3.1-1" in result["msg"], result
+    result = run_module(node.module, source="dkms", version=version)
+    assert result["failed"] and "zfs-zed is 2.3.1-1" in result["msg"], result
+    assert "after an installation that reported success" in result["msg"]
 
 
 @pytest.mark.parametrize("check", [True, False])

@@ -54,14 +54,15 @@ class UnknownPackages(PackageError):
 
 
 class PackageState(NamedTuple):
-    """version is None where the package is not installed."""
+    """version is None where the package is not installed; unfinished = an installation began and did not end."""
 
     version: str | None
     held: bool
+    unfinished: bool = False
 
     def __str__(self) -> str:
         if self.version is None:
-            return "not installed"
+            return "installation unfinished" if self.unfinished else "not installed"
         return f"{self.version}, held" if self.held else self.version
 
 
@@ -83,7 +84,11 @@ def read_state(name: str, run: Run) -> PackageState:
 
 def _state(abbreviation: str, version: str) -> PackageState:
     # dpkg-query(1): first letter = what is wanted (h = hold), second = what is there (i = installed)
-    installed = abbreviation[1:2] == "i"
+    status = abbreviation[1:2]
+    # half-installed, unpacked, half-configured: what a script that failed or a power cut leaves
+    if status in ("H", "U", "F"):
+        return PackageState(None, False, True)
+    installed = status == "i"
     return PackageState(version if installed else None, installed and abbreviation[:1] == "h")
 
 
@@ -105,7 +110,7 @@ def read_states(names: Collection[str], run: Run) -> dict[str, PackageState]:
         abbreviation, dummy, version = rest.partition("|")
         state = _state(abbreviation, version)
         # A package may be on record for a second architecture too.
-        if name in states and state.version is not None:
+        if name in states and states[name].version is None:
             states[name] = state
     return states
 
@@ -315,7 +320,7 @@ def purge_together(names: Sequence[str], run: Run) -> None:
 def ensure_absent(name: str, run: Run, check_mode: bool) -> PackageState:
     """Remove the package, its configuration files stay. Returns the state that was there before."""
     state = read_state(name, run)
-    if state.version is not None and not check_mode:
+    if (state.version is not None or state.unfinished) and not check_mode:
         rc, said = _install(["remove", name], run)
         if rc != 0:
             raise PackageError(f"package {name} could not be removed: {said}{_space_hint(said)}")
