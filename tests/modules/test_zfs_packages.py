@@ -413,7 +413,7 @@ def test_sources_that_conflict_are_exchanged_at_once_with_a_warning(node, run_mo
 
 @pytest.mark.parametrize("other", ["zfs-fuse", "zfs-zed"])
 def test_an_installation_that_would_remove_something_else_is_refused(node, run_module, other):
-    node.packages(**USER)
+    node.packages(**USER, **HEADERS)
     for release in (OLD, NEW):
         node.modinfo(release, None)
     node.offers(*OFFERS)
