@@ -563,14 +563,15 @@ def _judge_leaf(vdev: Vdev) -> Iterator[Concern]:
 
 
 def _judge_group(vdev: Vdev, pool: Pool) -> Iterator[Concern]:
+    # replacing and spare stand for one member: their disks say what is wrong, and only pass errors on.
+    one_member = vdev.kind in ("replacing", "spare")
     # The state of the pool says it already where it is the same word.
-    if vdev.state not in ("ONLINE", pool.state):
+    if vdev.state not in ("ONLINE", pool.state) and not one_member:
         kind = "degraded" if vdev.state == "DEGRADED" else "faulted"
         yield Concern(kind, vdev.name, fold(f"{vdev.state} {vdev.note}"), "fail")
     if vdev.has_errors:
-        # Errors of a group are those that its redundancy could not mend; replacing and spare only pass them on.
-        severity = "warn" if vdev.kind in ("replacing", "spare") else "fail"
-        yield Concern("member_errors", vdev.name, _counters(vdev), severity)
+        # Errors of any other group are those that its redundancy could not mend.
+        yield Concern("member_errors", vdev.name, _counters(vdev), "warn" if one_member else "fail")
 
 
 def _judge_scan(scan: Scan, pool: Pool) -> Iterator[Concern]:
@@ -594,10 +595,9 @@ def judge(pool: Pool) -> list[Concern]:
         concerns.append(Concern("degraded", pool.name, pool.status or "the pool is degraded", "fail"))
     elif pool.state not in ("ONLINE", "SUSPENDED"):
         concerns.append(Concern("faulted", pool.name, f"the pool is {pool.state}. {pool.status}".strip(), "fail"))
-    if pool.errors != _NO_ERRORS:
+    if pool.errors not in ("", _NO_ERRORS):
         listed = f": {', '.join(pool.error_files)}" if pool.error_files else ""
-        if pool.errors or not concerns:
-            concerns.append(Concern("data_errors", pool.name, f"{pool.errors.rstrip(':')}{listed}", "fail"))
+        concerns.append(Concern("data_errors", pool.name, f"{pool.errors.rstrip(':')}{listed}", "fail"))
     for top in (pool.root, *pool.others):
         for vdev in vdevs(top):
             concerns += _judge_group(vdev, pool) if vdev.children else _judge_leaf(vdev)

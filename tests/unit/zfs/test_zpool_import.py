@@ -62,6 +62,12 @@ def test_devices_of_other_roles_need_no_state():
     assert len(leaves(incomplete.root)) == 2
 
 
+def test_an_online_pool_may_still_not_be_importable():
+    """An unfinished destroy of an older version, errata 2 of show_import()."""
+    text = FOREIGN.replace("The pool can be imported using", "The pool cannot be imported with this version of ZFS")
+    assert not parse_zpool_import(text)[0].importable
+
+
 def test_the_other_host_is_named():
     (pool,) = parse_zpool_import(read("import", "multihost-active"))
     assert (pool.hostname, pool.hostid) == ("node-b", 0xDEADBEEF)
@@ -114,6 +120,9 @@ FOREIGN = read("import", "foreign")
         (FOREIGN.replace("     id: 17502164096278276766\n", ""), "`id:`"),
         (FOREIGN.replace("state: ONLINE", "state: ONLINE (BROKEN)"), "`state:`"),
         (FOREIGN.replace("state: ONLINE", "state: HAPPY"), "`state:`"),
+        (FOREIGN.replace("   pool: data\n", ""), "line 1: expected `pool:` first"),
+        (FOREIGN.replace(" config:\n", "\tand more\n config:\n"), "does not fit behind `see:`"),
+        (FOREIGN.replace("status:", "comment: rack 7\n\tand more\nstatus:"), "does not fit behind `comment:`"),
         (FOREIGN.replace("   see:", " state: ONLINE\n   see:"), "second `state:`"),
         (
             read("import", "two-pools-degraded-and-incomplete").replace("0000000000000008", "0000000000000008  BROKEN"),
@@ -173,6 +182,18 @@ def test_members_below_a_replacement_are_found():
         ("7", "replacing", True, False),
         ("8", "replacing", False, True),
         ("10000000000000000002", "raidz", False, False),
+    ]
+
+
+def test_a_recorded_replacement_names_the_old_disk_and_the_new_one():
+    label = parse_label(read("label", "recorded-replacing"))
+    assert [(member.devid[-14:-6], member.within, member.missing) for member in label.children] == [
+        ("DATA0001", "raidz", False),
+        ("DATA0002", "raidz", False),
+        ("DATA0003", "replacing", True),
+        ("DATA0006", "replacing", False),
+        ("DATA0004", "raidz", False),
+        ("DATA0005", "raidz", False),
     ]
 
 

@@ -31,6 +31,26 @@ EXPECTED = {
     "recorded-offline": [[("fail", "degraded", "tank"), ("warn", "offline_member", DISK.format(2))]],
     "recorded-faulted": [[("fail", "degraded", "tank"), ("fail", "faulted_member", DISK.format(2))]],
     "recorded-pulled": [[("fail", "degraded", "tank"), ("fail", "removed_member", DISK.format(3))]],
+    "recorded-missing-at-import": [
+        [("fail", "degraded", "tank"), ("fail", "unavailable_member", "836585339232207498")]
+    ],
+    "recorded-replacing": [
+        [
+            ("fail", "degraded", "tank"),
+            ("fail", "unavailable_member", "836585339232207498"),
+            ("info", "resilvering", "tank"),
+        ]
+    ],
+    "recorded-replacing-new-one-offline": [
+        [
+            ("fail", "degraded", "tank"),
+            ("fail", "unavailable_member", "836585339232207498"),
+            ("warn", "offline_member", DISK.format(6)),
+            ("info", "resilvering", "tank"),
+        ]
+    ],
+    "recorded-scrub-paused": HEALTHY,
+    "recorded-scrub-stopped": HEALTHY,
     "recorded-resilver-standing-still": [[("info", "resilvering", "tank")]],
     "online-but-unavail": [[("fail", "unavailable_member", "nbd0")]],
     "logs-cache-spares": [
@@ -220,6 +240,8 @@ SCANS = {
     "raidz-expansion": ("scrub", "running", 9.57, None, None, ""),
     "recorded-online": ("none", "none", None, None, None, ""),
     "recorded-resilver-standing-still": ("resilver", "running", 0.0, None, None, ""),
+    "recorded-scrub-paused": ("scrub", "paused", 0.0, None, None, ""),
+    "recorded-scrub-stopped": ("scrub", "cancelled", None, None, None, ""),
     "recorded-resilvered": ("resilver", "finished", None, None, 0, ""),
 }
 
