@@ -15,12 +15,13 @@ LEARNED = "community.general has learned it: consider using its module instead o
 BY_ID = [f"/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_DATA000{number}" for number in range(1, 6)]
 # `zpool status -P -L`: -L follows the links, so the names are those that the kernel gave out at this boot
 STATUS = (Path(__file__).resolve().parents[1] / "fixtures" / "zfs" / "status" / "recorded-kernel-names.txt").read_text()
+# what `zpool add` says of a disk that the pool has already (community.general issue 10771)
 IN_USE = f"{BY_ID[0]} is in use and contains a unknown filesystem.\n"
 
 
 def community(name: str):
-    """A module of the installed community.general, fresh, since some keep their arguments in globals."""
-    return importlib.reload(importlib.import_module(f"ansible_collections.community.general.plugins.modules.{name}"))
+    """A module of the installed community.general."""
+    return importlib.import_module(f"ansible_collections.community.general.plugins.modules.{name}")
 
 
 @pytest.mark.parametrize("check", [False, True])
