@@ -129,7 +129,7 @@ RETURN = r"""
 pool:
   description: The pool after the run; in check mode before it. Null where there is none.
   type: dict
-  returned: always
+  returned: success
   contains:
     name: {description: Name., type: str}
     guid: {description: Id., type: str}
@@ -139,11 +139,16 @@ pool:
       description: One entry a member, with serial, place (slot, else PCI address), path, partuuid and state.
       type: list
       elements: dict
+arc_limits:
+  description: What the module's options have to say for O(arc_max_gib), as minimum and maximum in bytes; 0 is ZFS' own
+    choice.
+  type: dict
+  returned: success
 steps:
   description: What was done (in check mode, would be), in order.
   type: list
   elements: str
-  returned: always
+  returned: success
 """
 
 import time
@@ -342,10 +347,12 @@ def main():
         module.fail_json(msg=f"{error}.", next_step=error.next_step)
     except (BlockDeviceError, ZpoolParseError, StepError, WipeError, ValueError, OSError) as error:
         module.fail_json(msg=str(error), next_step=again)
+    arc_minimum, arc_maximum = wanted_limits(wanted.arc_max_bytes)
     module.exit_json(
         changed=bool(steps),
         steps=[step.text for step in steps],
         pool=facts_of(state),
+        arc_limits={"minimum": arc_minimum, "maximum": arc_maximum},
         gpufleet={"attention": [note._asdict() for note in (*plan.attention, *resilver_notes(state))]},
         diff={
             "before": "".join(f"{step.before}\n" for step in steps),

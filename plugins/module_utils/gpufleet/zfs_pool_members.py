@@ -91,7 +91,10 @@ def find_members(
     record: PoolRecord | None,
     real_path: Callable[[str], str] = os.path.realpath,
 ) -> list[Member]:
-    """One Member for each leaf below `tops`, in their order."""
+    """One Member for each leaf below `tops`, in their order.
+
+    :arg labels: those of this pool only.
+    """
     by_guid = {label.member_guid: label.device for label in labels if label.member_guid}
     by_device = {device: guid for guid, device in by_guid.items()}
     remembered = record.members if record else ()
@@ -99,13 +102,14 @@ def find_members(
     for leaf in (leaf for top in tops for leaf in leaves(top)):
         path = leaf.name if leaf.name.startswith("/") else (leaf.was_path or "")
         guid = leaf.name if leaf.name.isdigit() else ""
-        # By its number, since a path may lead to another disk by now; and while it is open the path is right.
         old = next((item for item in remembered if guid and item.guid == guid), None) or next(
             (item for item in remembered if path and item.path == path), None
         )
-        real = real_path(path) if path else ""
+        # Only while ZFS holds the disk open is the path right: later it may lead to the disk that is in the bay now.
+        held = leaf.state in ("ONLINE", "DEGRADED")
+        real = real_path(path) if held and path else ""
         guid = guid or by_device.get(real, "") or (old.guid if old else "")
-        device = by_guid.get(guid, "") or (real if leaf.state in ("ONLINE", "DEGRADED") else "")
+        device = by_guid.get(guid, "") or real
         found = _disk_of(device, disks)
         if found:
             disk, partuuid = found

@@ -57,7 +57,8 @@ def read_state(wanted: WantedPool, memory: PoolMemory, run: Run) -> NodeState:
     elif pool is None and loaded and version:
         importable = [_with_owner(found, labels, host_id, run) for found in _read_importable(run)]
     guid = pool_properties["guid"].value if "guid" in pool_properties else ""
-    members = find_members((pool.root, *pool.others), disks, labels, record) if pool else []
+    own_labels = [label for label in labels if label.pool == wanted.name and guid in ("", label.pool_guid)]
+    members = find_members((pool.root, *pool.others), disks, own_labels, record) if pool else []
     return NodeState(
         disks=disks,
         pool=pool,

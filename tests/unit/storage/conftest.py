@@ -161,7 +161,10 @@ def node_with_pool(text: str = "", disks: Sequence[Disk] | None = None, **change
     mine = [with_partition(disk)._replace(uses=("is a member of the imported pool data",)) for disk in DATA_DISKS]
     disks = (OS_DISK, *(mine if disks is None else disks))
     labels = [
-        ZfsLabel(part.path, "data", POOL_GUID, f"100{disk.serial[-1]}") for disk in disks for part in disk.partitions
+        ZfsLabel(part.path, "data", POOL_GUID, f"100{disk.serial[-1]}")
+        for disk in disks
+        for part in disk.partitions
+        if part.partlabel.startswith("zfs-")
     ]
     by_name = {f"/dev/disk/by-id/{name}-part1": f"{disk.path}p1" for disk in disks for name in disk.by_id}
     members = find_members((pool.root, *pool.others), disks, labels, RECORD, lambda path: by_name.get(path, path))
