@@ -46,7 +46,15 @@ def test_recorded_properties():
 
 @pytest.mark.parametrize(
     "line",
-    ["tank\trecordsize\t1048576", "tank recordsize 1048576 local", "cannot open 'tank'", "tank\tquota\t0\tdef", ""],
+    [
+        "tank\trecordsize\t1048576",
+        "tank recordsize 1048576 local",
+        "cannot open 'tank'",
+        "tank\tquota\t0\tdef",
+        "\tquota\t0\tlocal",
+        "tank\t\t0\tlocal",
+        "",
+    ],
 )
 def test_a_line_that_does_not_fit_is_refused(line):
     with pytest.raises(ValueError, match="line 2: "):
@@ -86,6 +94,7 @@ def test_a_text_that_was_cut_shows_fewer_properties_or_is_refused(end):
         ("refquota", "100G", str(100 * 1024**3)),
         ("reservation", "none", "0"),
         ("refreservation", "auto", "auto"),
+        ("refreservation", "1G", str(1024**3)),
         ("userquota@anna", "none", "0"),
         ("groupquota@1000", "1G", str(1024**3)),
         ("userobjquota@anna", "1000", "1000"),
@@ -111,6 +120,7 @@ def test_values_as_get_spells_them(name, value, expected):
     ("name", "value"),
     [
         ("quota", "much"),
+        ("quota", "auto"),
         ("quota", ""),
         ("quota", "-1"),
         ("quota", "1 G"),
@@ -152,6 +162,11 @@ def test_what_is_no_value_is_refused(name, value):
 )
 def test_what_xattr_on_means_depends_on_the_version(version, wanted, printed, same):
     assert (canonical("xattr", wanted, version) == canonical("xattr", printed, version)) is same
+
+
+def test_the_version_changes_nothing_else():
+    assert canonical("atime", "on", (2, 1)) == "on"
+    assert canonical("xattr", "off", (2, 1)) == "off"
 
 
 def test_only_what_differs_is_to_be_set():
