@@ -84,6 +84,17 @@ def test_only_what_differs_is_in_the_diff(folder, run_module):
     assert stat.S_IMODE((folder / "b").stat().st_mode) == 0o644
 
 
+def test_the_mode_of_a_directory_is_put_back(folder, run_module):
+    arguments = {"directories": [{"path": str(folder / "d"), "mode": "0750", **ME}]}
+    run_module("file_set", **arguments)
+    (folder / "d").chmod(0o777)
+    assert run_module("file_set", check=True, **arguments)["changed_paths"] == [str(folder / "d")]
+    assert stat.S_IMODE((folder / "d").stat().st_mode) == 0o777
+    assert run_module("file_set", **arguments)["changed"] is True
+    assert stat.S_IMODE((folder / "d").stat().st_mode) == 0o750
+    assert run_module("file_set", **arguments)["changed"] is False
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 def test_an_owner_is_put_back(folder, run_module):
     arguments = {"files": [{"path": str(folder / "a"), "content": "a\n"}]}
@@ -144,6 +155,15 @@ def test_a_link_that_appears_late_is_replaced_and_not_followed(folder, run_modul
     run_module(module, files=[entry(folder / "a")])
     assert (folder / "target").read_text() == "not mine\n"
     assert not (folder / "a").is_symlink() and (folder / "a").read_text() == "a\n"
+
+
+def test_a_link_that_appears_late_is_not_read_through(folder, run_module, monkeypatch):
+    (folder / "target").write_text("secret\n")
+    (folder / "a").symlink_to("target")
+    module = load_module("file_set")
+    monkeypatch.setattr(module, "obstacle", lambda path, wanted: None)
+    result = run_module(module, check=True, files=[entry(folder / "a")])
+    assert result["failed"] and "secret" not in str(result)
 
 
 @pytest.mark.parametrize(

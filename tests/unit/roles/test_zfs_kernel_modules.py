@@ -44,7 +44,8 @@ def test_installed_kernels_have_modules_and_an_image(tmp_path: Path) -> None:
         (modules / release).mkdir(parents=True)
         (boot / f"vmlinuz-{release}").touch()
     (modules / "6.1.0-7-amd64").mkdir()  # what a removed kernel leaves
-    (modules / "vmlinuz").touch()
+    (modules / "6.1.0-6-amd64").touch()
+    (boot / "vmlinuz-6.1.0-6-amd64").touch()
     (boot / "vmlinuz-6.1.0-99-amd64").touch()
     expected = ["5.15.0-1030-nvidia", "6.1.0-8-amd64", "6.1.0-9-amd64", "6.1.0-26-amd64"]
     assert installed_kernels(str(modules), str(boot)) == expected
