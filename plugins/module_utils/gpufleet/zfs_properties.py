@@ -102,7 +102,7 @@ def canonical(name: str, value: str | int, zfs_version: tuple[int, int] | None =
         return text
     if limit or name in _SIZES:
         size = _bytes(name, text)
-        power_of_two = size > 0 and size & (size - 1) == 0
+        power_of_two = size & (size - 1) == 0
         if name in _BLOCKS and not (power_of_two and _SMALLEST_BLOCK <= size <= _LARGEST_BLOCK):
             raise ValueError(f"{name}={value}: expected a power of two from 512 to 16M")
         return str(size)
