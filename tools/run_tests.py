@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LOGS = REPOSITORY / "build" / "test-logs"
 MACHINE_STATE = REPOSITORY / "build" / "machine-state.json"
 
-LAB_FOLDERS = ("site", "drift", "lab")
+LAB_FOLDERS = ("site", "drift", "storage", "lab")
 
 # A step that exceeds this is stuck: three times the slowest machine seen.
 STEP_LIMIT_S = 3600
