@@ -49,6 +49,8 @@ EXPECTED = {
             ("info", "resilvering", "tank"),
         ]
     ],
+    "recorded-checksum-errors": [[("warn", "member_errors", DISK.format(4))]],
+    "recorded-checksum-errors-exact": [[("warn", "member_errors", "/dev/nvme4n1p1")]],
     "recorded-scrub-paused": HEALTHY,
     "recorded-scrub-stopped": HEALTHY,
     "recorded-resilver-standing-still": [[("info", "resilvering", "tank")]],
