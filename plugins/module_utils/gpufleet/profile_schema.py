@@ -26,6 +26,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .zfs_properties import canonical
+
 
 class Problem(NamedTuple):
     """One thing that is wrong with a profile."""
@@ -219,12 +221,16 @@ _POOL: dict[str, Any] = {
         "scrub": {
             "type": "str",
             "nullable": True,
+            "pattern": r"[A-Za-z0-9*:,./~ -]+",
+            "pattern_help": "a calendar expression of systemd.time(7), e.g. Sun *-*-01..07 02:00:00",
             "description": "When all data is read and verified: a calendar expression of systemd.time(7); null = "
             "never.",
         },
         "trim": {
             "type": "str",
             "nullable": True,
+            "pattern": r"[A-Za-z0-9*:,./~ -]+",
+            "pattern_help": "a calendar expression of systemd.time(7), e.g. Sun *-*-01..07 02:00:00",
             "description": "When free space is reported to the disks: a calendar expression of systemd.time(7); null = "
             "never.",
         },
@@ -239,6 +245,7 @@ _POOL: dict[str, Any] = {
 
 SCHEMA: dict[str, Any] = {
     "type": "section",
+    "rule": "data_disks_are_described",
     "description": "What a node must be.",
     "keys": {
         "schema": {"type": "int", "choices": [1], "description": "Version of this schema."},
@@ -623,38 +630,64 @@ _POOL_KEYS_OF_THEIR_OWN = {
 
 
 def _pool_is_one_that_zfs_takes(path: str, section: dict) -> list[Problem]:
-    problems = []
-    for key, taken in _POOL_KEYS_OF_THEIR_OWN.items():
-        names = section.get(key)
-        for name in names if isinstance(names, dict) else ():
-            if name in taken:
-                problems.append(
-                    Problem(f"{path}.{key}.{name}", "a property that has no key of its own", "it", f"use {taken[name]}")
-                )
+    problems = _keys_of_their_own(path, section)
     places: dict[str, str] = {}
-    datasets = section.get("datasets")
-    mounts = [("mountpoint", section.get("mountpoint"))] + [
-        (f"datasets.{name}.mountpoint", dataset.get("mountpoint"))
-        for name, dataset in (datasets.items() if isinstance(datasets, dict) else ())
-        if isinstance(dataset, dict)
-    ]
+    datasets = {name: item for name, item in _dict(section, "datasets").items() if isinstance(item, dict)}
+    mounts = [("mountpoint", section.get("mountpoint"))]
+    mounts += [(f"datasets.{name}.mountpoint", dataset.get("mountpoint")) for name, dataset in datasets.items()]
     for where, place in mounts:
         if isinstance(place, str) and place in places:
             problems.append(Problem(f"{path}.{where}", "a place of its own", place, f"{path}.{places[place]} has it"))
         elif isinstance(place, str):
             places[place] = where
-    for name, dataset in datasets.items() if isinstance(datasets, dict) else ():
-        own = dataset.get("properties") if isinstance(dataset, dict) else None
-        if isinstance(own, dict) and "mountpoint" in own:
-            problems.append(
-                Problem(f"{path}.datasets.{name}.properties.mountpoint", "a property", "it", "use the key mountpoint")
-            )
-        parent = name.rpartition("/")[0] if isinstance(name, str) else ""
+    for name in datasets:
+        parent = str(name).rpartition("/")[0]
         if parent and parent not in datasets:
-            problems.append(
-                Problem(f"{path}.datasets.{name}", f"{parent} as a key of datasets too", "no such key", "add it")
-            )
+            problems.append(Problem(f"{path}.datasets.{name}", f"{parent} among the datasets", "no such key", "add it"))
+    groups = [("file_system", _dict(section, "file_system"))]
+    groups += [(f"datasets.{name}.properties", _dict(dataset, "properties")) for name, dataset in datasets.items()]
+    for where, properties in groups:
+        problems += _sizes(f"{path}.{where}", properties)
     return problems
+
+
+def _dict(section: dict, key: str) -> dict:
+    value = section.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _keys_of_their_own(path: str, section: dict) -> list[Problem]:
+    """Properties that the profile sets by another key, or that the role needs for itself."""
+    found = [(f"{key}.{name}", taken.get(name)) for key, taken in _POOL_KEYS_OF_THEIR_OWN.items() for name in
+             _dict(section, key)]  # fmt: skip
+    for name, dataset in _dict(section, "datasets").items():
+        if isinstance(dataset, dict) and "mountpoint" in _dict(dataset, "properties"):
+            found.append((f"datasets.{name}.properties.mountpoint", "the key mountpoint"))
+    return [
+        Problem(f"{path}.{where}", "a property without a key of its own", where.rpartition(".")[2], f"use {instead}")
+        for where, instead in found
+        if instead
+    ]
+
+
+def _sizes(path: str, properties: dict) -> list[Problem]:
+    problems = []
+    for name, value in properties.items():
+        try:
+            canonical(str(name), str(value))
+        except ValueError as error:
+            problems.append(Problem(f"{path}.{name}", "a value that ZFS takes", str(value), str(error)))
+    return problems
+
+
+def _data_disks_are_described(path: str, section: dict) -> list[Problem]:
+    pool = _dict(_dict(section, "storage"), "pool")
+    if pool.get("manage") is True and "data_disk" not in _dict(section, "devices"):
+        hint = "describe the data disks, or set storage.pool.manage to false"
+        return [
+            Problem("devices.data_disk", "a kind of device, since storage.pool.manage is true", "no such key", hint)
+        ]
+    return []
 
 
 RULES: dict[str, Callable[[str, dict], list[Problem]]] = {
@@ -664,6 +697,7 @@ RULES: dict[str, Callable[[str, dict], list[Problem]]] = {
     "tarball_has_version_and_sha256": _tarball_has_version_and_sha256,
     "prebuilt_modules_are_named_by_kernel": _prebuilt_modules_are_named_by_kernel,
     "size_range_is_not_empty": _size_range_is_not_empty,
+    "data_disks_are_described": _data_disks_are_described,
     "pool_is_one_that_zfs_takes": _pool_is_one_that_zfs_takes,
 }
 
