@@ -162,6 +162,8 @@ def qemu_command(
         "-nodefaults", "-no-user-config", "-no-reboot",
         "-display", "none", "-vga", "none",
         "-machine", "q35,kernel-irqchip=split",
+        # Hot plug by the ports themselves, as on a server: only then are the slots named by the ports' numbers.
+        "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off",
         "-accel", "kvm" if node.accelerator == "kvm" else "tcg,thread=multi",
         "-cpu", "max",
         "-smp", f"{shape.cores},sockets={shape.sockets},cores={shape.cores // shape.sockets},threads=1",
