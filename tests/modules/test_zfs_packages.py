@@ -540,7 +540,7 @@ def test_a_version_that_is_not_the_candidate_brings_its_own_libraries(node, run_
     node.commands.answer(
         f"apt-cache show zfsutils-linux={V} zfs-zed={V} zfs-dkms={V}",
         f"Package: zfsutils-linux\nVersion: {V}\n"
-        f"Depends: libzfs6linux (= {V}), libc6 (>= 2.38), libnvpair3linux (= {V})\n\n"
+        f"Depends: libzfs6linux (= {V}), libc6 (= 2.38), libnvpair3linux (= {V})\n\n"
         f"Package: zfs-zed\nVersion: {V}\nDepends: zfs-modules | zfs-dkms, zfsutils-linux (= {V})\n\n",
     )
     node.apt()
@@ -623,6 +623,16 @@ def test_a_dpkg_that_cannot_answer_is_not_taken_for_a_fresh_node(node, run_modul
     node.commands.answer(QUERY, rc=2, err="dpkg-query: error: failed to open package info file")
     result = run_module(node.module, source="dkms")
     assert result["failed"] and "failed to open package info file" in result["msg"] and node.wrote_nothing()
+
+
+def test_a_package_on_record_for_a_second_architecture_is_still_installed(node, run_module):
+    lines = "".join(f"{name}|hi |{V}\n{name}|rc |2.1.11-1\n" for name in ("zfsutils-linux", "zfs-zed"))
+    node.commands.answer(QUERY, lines, rc=1, err=UNKNOWN)
+    node.loaded(V)
+    for release in (OLD, NEW):
+        node.modinfo(release, V, "kernel/zfs")
+    result = run_module(node.module, source="distro")
+    assert result["changed"] is False, result
 
 
 def test_another_operating_system_and_a_missing_pattern_are_refused(node, run_module):
