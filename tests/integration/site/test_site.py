@@ -53,6 +53,8 @@ def test_site_converges_from_a_clock_in_the_past(lab_node: LabNode, tmp_path: Pa
     assert done.code == 0, done.output
     assert abs(years_off(lab_node)) * 365.25 * 86400 < 5
     assert lab_node.run("systemctl is-active chrony node_exporter").split() == ["active", "active"]
+    assert lab_node.run("zpool list -H -o health data").strip() == "ONLINE"
+    assert lab_node.run("stat -f -c %T /scratch /var/lib/docker").split() == ["zfs", "zfs"]
     assert "node_exporter_build_info" in lab_node.run(
         "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:9100/metrics').read().decode())\""
     )
