@@ -331,6 +331,11 @@ def main():
     again = "mend the cause, then run again: what is done already is not done again"
     try:
         state = read_state(wanted, memory, run_bounded)
+        if not module.check_mode and not state.loaded:
+            module.fail_json(
+                msg="ZFS is not installed, or its module is not loaded; nothing was changed.",
+                next_step="run the whole role, or first its part that installs: --tags zfs_pool_install",
+            )
         if module.check_mode:
             plan = make_plan(wanted, state)
             steps = plan.steps

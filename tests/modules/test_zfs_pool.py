@@ -172,5 +172,11 @@ def test_a_damaged_record_is_explained(node):
     assert result["failed"] and "data.intent.json is not understood" in result["msg"]
 
 
+def test_without_zfs_only_check_mode_goes_on(node):
+    result = node.run(empty_node(loaded=False))
+    assert result["failed"] and "ZFS is not installed" in result["msg"] and node.commands == []
+    assert node.run(empty_node(loaded=False), check=True)["changed"]
+
+
 def test_another_operating_system_is_refused(node):
     assert "supported are: plan9 4" in node.run(empty_node(), supported_os=["plan9 4"])["msg"]

@@ -130,6 +130,16 @@ def plan_import(wanted: WantedPool, pool: ImportablePool) -> Step:
     )
 
 
+def plan_look_once_zfs_is_there(wanted: WantedPool, state: NodeState, guids: Sequence[str]) -> Step:
+    """Check mode on a node that was installed anew: labels say that there is a pool, but only ZFS knows in what state."""
+    serials = sorted(serial for guid in guids for serial in state.labelled.get(guid, ()))
+    return Step(
+        "command",
+        f"import pool {wanted.name} (id {', '.join(guids)}) or say why not, once ZFS is installed",
+        f"labels of a pool {wanted.name} on {', '.join(serials)}",
+    )
+
+
 def plan_creation(wanted: WantedPool, state: NodeState, choice: Choice) -> list[Step]:
     top = wanted.file_systems[0]
     refuse_hidden_entries(top, state)

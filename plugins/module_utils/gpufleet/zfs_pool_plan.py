@@ -10,7 +10,13 @@ from __future__ import annotations
 from .zfs_arc import ArcLimits, wanted_limits
 from .zfs_disk_choice import choose_disks
 from .zfs_file_system_plan import plan_file_systems
-from .zfs_pool_absent import find_importable, plan_creation, plan_import, refuse_to_make_anew_what_is_gone
+from .zfs_pool_absent import (
+    find_importable,
+    plan_creation,
+    plan_import,
+    plan_look_once_zfs_is_there,
+    refuse_to_make_anew_what_is_gone,
+)
 from .zfs_pool_present import (
     plan_attention,
     plan_pool_properties,
@@ -49,6 +55,8 @@ def make_plan(wanted: WantedPool, state: NodeState) -> Plan:
         attention = plan_attention(wanted, state, bool(replacing))
         steps += plan_pool_properties(wanted, state)
         steps += plan_file_systems(wanted, state)
+    elif not state.loaded and (guids := [guid for guid, name in state.labelled_names.items() if name == wanted.name]):
+        steps.append(plan_look_once_zfs_is_there(wanted, state, guids))
     elif (found := find_importable(wanted, state)) is not None:
         steps.append(plan_import(wanted, found))
     else:

@@ -66,7 +66,9 @@ class NodeState(NamedTuple):
     pool_properties, file_systems
                     as zpool get and zfs get print them; a file system that is not there is missing
     importable      what could be imported; read only where the pool is not imported
+    loaded          whether the zfs module is: without it nothing is known of pools but the labels on the disks
     labelled        serial numbers of the disks that bear a pool's label, by the pool's id
+    labelled_names  the name of the pool, by its id, that such labels tell
     contents        reads what lies on disks, by their kernel names
     hidden_entries  how many entries a directory has that a file system mounted there would hide
     record, intent  what the node remembers (zfs_pool_record); record_path is for messages
@@ -83,7 +85,9 @@ class NodeState(NamedTuple):
     pool_properties: Mapping[str, Property]
     file_systems: Mapping[str, Mapping[str, Property] | None]
     importable: Sequence[ImportablePool]
+    loaded: bool
     labelled: Mapping[str, Sequence[str]]
+    labelled_names: Mapping[str, str]
     contents: Callable[[Sequence[Disk]], Mapping[str, Content]]
     hidden_entries: Callable[[str], int]
     record: PoolRecord | None

@@ -324,6 +324,17 @@ def test_a_found_pool_of_another_layout_is_refused():
     assert "is raidz1 over 5 disks, the profile wants raidz2 over 5 disks" in said
 
 
+def test_check_mode_without_zfs_says_what_the_labels_say():
+    state = empty_node(
+        loaded=False, labelled={POOL_GUID: ["DATA0002", "DATA0001"], "9": ["X"]},
+        labelled_names={POOL_GUID: "data", "9": "other"}, contents=contents_of({"DATA0001": FOREIGN_LABEL}),
+    )  # fmt: skip
+    (step,) = make_plan(WANTED, state).steps
+    assert step.text == f"import pool data (id {POOL_GUID}) or say why not, once ZFS is installed"
+    assert step.before == "labels of a pool data on DATA0001, DATA0002"
+    assert "is not empty" in refused(WANTED, state._replace(labelled_names={"9": "other"}))
+
+
 # --- a pool that is imported
 
 
