@@ -17,11 +17,17 @@ class WipeError(Exception):
     """The disk could not be wiped; the message says which step failed and why."""
 
 
-def wipe_disk(disk: Disk, run: Callable[[Sequence[str], float], CommandResult]) -> None:
+def wipe_disk(
+    disk: Disk, run: Callable[[Sequence[str], float], CommandResult], by_id_folder: str = "/dev/disk/by-id"
+) -> None:
     """Remove all signatures, discard all blocks where the disk can, and write zeros to both ends.
 
-    The disk is held exclusively first: one that came into use since it was looked at is left alone. Raises WipeError.
+    A disk that came into use, or whose kernel name went to another one, since it was looked at is left alone. Raises
+    WipeError.
     """
+    moved = [name for name in disk.by_id if os.path.realpath(os.path.join(by_id_folder, name)) != disk.path]
+    if moved or not disk.by_id:
+        raise WipeError(f"{disk} is not where it was when it was looked at ({', '.join(moved)}); nothing was changed")
     try:
         handle = os.open(disk.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
     except OSError as error:

@@ -131,7 +131,7 @@ def plan_import(wanted: WantedPool, pool: ImportablePool) -> Step:
 
 
 def plan_look_once_zfs_is_there(wanted: WantedPool, state: NodeState, guids: Sequence[str]) -> Step:
-    """Check mode on a node that was installed anew: labels say that there is a pool, but only ZFS knows in what state."""
+    """Check mode on a node that was installed anew: the labels name a pool, but only ZFS knows in what state it is."""
     serials = sorted(serial for guid in guids for serial in state.labelled.get(guid, ()))
     return Step(
         "command",
