@@ -154,7 +154,7 @@ def _read_importable(run: Run) -> list[ImportablePool]:
 
 
 def _with_owner(pool: ImportablePool, labels: Sequence[ZfsLabel], host_id: int | None, run: Run) -> ImportablePool:
-    """Whose pool it is, from the label: the listing hides it behind a missing device or a resilver."""
+    """Whose pool it is, from the label: the listing hides it behind a resilver that was cut off."""
     device = next((label.device for label in labels if label.pool_guid == pool.guid), None)
     if device is None:
         return pool
