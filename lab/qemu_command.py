@@ -23,12 +23,15 @@ def escape(value: str | Path) -> str:
 
 def disk_device(serial: str, bay: int, shown: str) -> dict[str, str]:
     """A data disk as QMP's device_add takes it; the command line uses the same. `shown` is what the guest reads."""
+    # QEMU makes the subsystem's name (NQN) of the whole text and the serial number of its first 20 characters.
+    # Disks of metal have NQNs of their own whatever their serial; Linux rejects a second one with the same NQN.
+    text = serial if shown == serial else f"{shown:<20}{serial}"
     return {
         "driver": "nvme",
         "id": f"disk-{serial}",
         "bus": f"bay{bay}",
         "drive": f"data-{serial}",
-        "serial": shown,
+        "serial": text,
     }
 
 

@@ -43,8 +43,9 @@ def test_a_disk_in_no_bay_has_no_device_but_keeps_its_backing(node: NodeDefiniti
 def test_a_disk_shows_the_serial_it_was_told_in_the_bay_it_is_in(node: NodeDefinition, files: NodeFiles) -> None:
     shown = {"SPARE0001": "DATA0002", "DATA0002": ""}
     devices = values(qemu_command(node, files, ("DATA0002", "SPARE0001"), shown, 0, NOW), "-device")
-    assert "nvme,id=disk-DATA0002,bus=bay0,drive=data-DATA0002,serial=" in devices
-    assert "nvme,id=disk-SPARE0001,bus=bay1,drive=data-SPARE0001,serial=DATA0002" in devices
+    # 20 characters of serial number; what follows goes into the NQN only, and keeps that unique.
+    assert f"nvme,id=disk-DATA0002,bus=bay0,drive=data-DATA0002,serial={20 * ' '}DATA0002" in devices
+    assert f"nvme,id=disk-SPARE0001,bus=bay1,drive=data-SPARE0001,serial=DATA0002{12 * ' '}SPARE0001" in devices
 
 
 def test_bays_have_the_slot_numbers_that_status_shows(node: NodeDefinition, files: NodeFiles) -> None:

@@ -97,7 +97,7 @@ def test_another_serial_is_shown_after_pulling_and_putting_back(on: tuple[Superv
     state = fault(supervisor, "disk_serial", shows="DATA0002=DATA0002")
     assert qmp.said == [
         "device_del disk-DATA0002",
-        "device_add disk-DATA0002 bay1",
+        f"device_add disk-DATA0002 bay1 {20 * ' '}DATA0002",
         "device_del disk-DATA0002",
         "device_add disk-DATA0002 bay1 DATA0002",
     ]
