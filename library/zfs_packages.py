@@ -141,8 +141,10 @@ from ansible.module_utils.gpufleet.zfs_kernel_modules import (
     USER_LAND,
     KernelModule,
     ZfsPackagesError,
+    both_spellings,
     built_by_dkms,
     explain_modprobe,
+    files_of_packages,
     fits,
     installed_kernels,
     kernels_without_module,
@@ -202,6 +204,18 @@ class ZfsOnNode:
 
     def read_modules(self):
         self.modules = {release: self.modinfo(release) for release in self.kernels}
+        # A package may put its modules where dkms builds them, as those of dkms mkbmdeb do.
+        places = [
+            path for release in self.kernels for path in module_files(release, MODULES_ROOT) if built_by_dkms(path)
+        ]
+        self.packaged = set()
+        if places:
+            _rc, out, _err = self.run(["dpkg-query", "--search", *both_spellings(places)])
+            self.packaged = files_of_packages(out)
+
+    def by_dkms(self, path):
+        """Whether dkms has built a module: it lies in its folder and belongs to no package."""
+        return built_by_dkms(path) and not self.packaged.intersection(both_spellings([path]))
 
     def modinfo(self, release):
         result = run_bounded(["modinfo", "-k", release, "zfs"], MODINFO_LIMIT_S)
@@ -244,15 +258,15 @@ class ZfsOnNode:
     def own_file(self, release):
         """Whether the kernel has a module that dkms did not build, shadowed or not."""
         module = self.modules[release]
-        if module is not None and not built_by_dkms(module.path):
+        if module is not None and not self.by_dkms(module.path):
             return True
-        return any(not built_by_dkms(path) for path in module_files(release, MODULES_ROOT))
+        return any(not self.by_dkms(path) for path in module_files(release, MODULES_ROOT))
 
     def unserved(self, version):
         """Kernels whose module is missing, of another version, or not of this source."""
         found = []
         for release, module in self.modules.items():
-            by_dkms = module is not None and built_by_dkms(module.path)
+            by_dkms = module is not None and self.by_dkms(module.path)
             if self.source == "dkms":
                 served = by_dkms and (version is None or fits(module, version, True))
             elif by_dkms:
@@ -404,7 +418,7 @@ class ZfsOnNode:
         bare = [
             release
             for release, module in self.modules.items()
-            if not (self.own_file(release) if self.source != "dkms" else module and built_by_dkms(module.path))
+            if not (self.own_file(release) if self.source != "dkms" else module and self.by_dkms(module.path))
         ]
         if bare:
             raise ZfsPackagesError(
@@ -437,7 +451,7 @@ class ZfsOnNode:
                 "choose one release for both in packages.zfs (a kernel newer than the distribution's first one may "
                 "hold a newer ZFS), or another source",
             )
-        shadowed = [module.path for module in self.modules.values() if built_by_dkms(module.path)]
+        shadowed = [module.path for module in self.modules.values() if self.by_dkms(module.path)]
         if shadowed and self.source != "dkms":
             raise ZfsPackagesError(
                 f"{', '.join(shadowed)} would be loaded in place of the module of source {self.source}, and no "
@@ -476,7 +490,7 @@ class ZfsOnNode:
         # Nothing that this module does alters what the distribution's kernel packages hold.
         replaced = set() if self.source == "distro" else set(self.unserved(version))
         if self.source != "dkms":
-            replaced |= {release for release, module in self.modules.items() if module and built_by_dkms(module.path)}
+            replaced |= {release for release, module in self.modules.items() if module and self.by_dkms(module.path)}
         if version != CANDIDATE and not left and not replaced and (self.source == "distro" or not lacking):
             self.verify_modules(version)
         states = dict(self.states)

@@ -56,6 +56,11 @@ class Node:
             path = f"{self.root}/modules/{release}/{folder}/zfs.ko"
             self.commands.answer(line, f"filename:       {path}\nversion:        {version}\n")
 
+    def spell(self, folder, as_if):
+        """Have the module take paths in a temporary folder for paths in another one."""
+        spellings = self.module.both_spellings
+        self.module.both_spellings = lambda paths: spellings([path.replace(folder, as_if) for path in paths])
+
     def file(self, release, folder):
         path = self.root / "modules" / release / folder / "zfs.ko"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,6 +132,23 @@ def test_a_converged_node_is_asked_once_and_no_mirror(node, run_module, commands
     assert result["versions"]["zfsutils-linux"] == result["versions"]["zfs-zed"] == V
     commands_run = [len(commands.calls(name)) for name in ("dpkg-query", "modinfo", "apt-get", "apt-cache", "dkms")]
     assert commands_run == [1, 2, 0, 0, 0] and node.wrote_nothing()
+
+
+@pytest.mark.parametrize("spelling", ["", "/usr"])
+def test_a_packages_module_in_the_folder_of_dkms_is_not_taken_for_one_that_dkms_built(node, run_module, spelling):
+    """As packages of `dkms mkbmdeb` have it; dpkg knows the path below /lib or below /usr/lib."""
+    node.packages(**PREBUILT)
+    node.loaded(V)
+    paths = ""
+    for release in (OLD, NEW):
+        node.modinfo(release, V)
+        node.file(release, "updates/dkms")
+        paths += f"zfs-modules-{release}: {spelling}/lib/modules/{release}/updates/dkms/zfs.ko\n"
+    node.commands.answer("dpkg-query --search *", paths)
+    node.spell(f"{node.root}/modules", "/lib/modules")
+    result = run_module(node.module, **PREBUILT_ARGUMENTS)
+    assert not result.get("failed"), result
+    assert not result["changed"] and node.wrote_nothing()
 
 
 def test_a_fresh_node_in_check_mode_with_empty_lists(node, run_module):

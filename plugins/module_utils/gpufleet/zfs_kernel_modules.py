@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 MODULES_ROOT = "/lib/modules"
@@ -82,6 +82,20 @@ def module_files(release: str, modules_root: str = MODULES_ROOT) -> list[str]:
 def built_by_dkms(path: str) -> bool:
     """Whether a module lies where dkms puts what it has built on Debian and Ubuntu (dkms(8): updates/dkms)."""
     return "/updates/dkms/" in path
+
+
+def both_spellings(paths: Iterable[str]) -> list[str]:
+    """Each path as a package may spell it, below /lib and below /usr/lib: the former is a link to the latter."""
+    spelt = []
+    for path in paths:
+        short = path[len("/usr") :] if path.startswith("/usr/lib/") else path
+        spelt += [short, f"/usr{short}"] if short.startswith("/lib/") else [path]
+    return spelt
+
+
+def files_of_packages(text: str) -> set[str]:
+    """The paths in what `dpkg-query --search <path>...` printed: those that a package owns."""
+    return {path for _packages, colon, path in (line.partition(": ") for line in text.splitlines()) if colon}
 
 
 def upstream_version(version: str) -> str:
