@@ -153,6 +153,7 @@ from ansible.module_utils.gpufleet.zfs_kernel_modules import (
     newest_make_log,
     parse_modinfo,
     reboot_need,
+    same_upstream,
     unfit_modules,
     upstream_version,
 )
@@ -268,12 +269,12 @@ class ZfsOnNode:
         for release, module in self.modules.items():
             by_dkms = module is not None and self.by_dkms(module.path)
             if self.source == "dkms":
-                served = by_dkms and (version is None or fits(module, version, True))
+                served = by_dkms and (version is None or same_upstream(module, version))
             elif by_dkms:
                 # In the way of this source's own, which comes to light when zfs-dkms goes.
                 served = self.own_file(release)
             else:
-                served = module is not None and (version is None or fits(module, version, False))
+                served = module is not None and (version is None or fits(module, version, self.source))
             if not served:
                 found.append(release)
         return found
@@ -444,7 +445,7 @@ class ZfsOnNode:
                 "remove the kernels that are not needed any more, or bring their module: see packages.zfs in the "
                 "profile",
             )
-        fault = unfit_modules(self.modules, user_land)
+        fault = unfit_modules(self.modules, user_land, self.source)
         if fault:
             raise ZfsPackagesError(
                 fault,

@@ -311,14 +311,14 @@ def test_distro_refuses_a_kernel_that_has_no_module_before_anything_is_changed(n
 
 @pytest.mark.parametrize("check", [True, False])
 def test_a_module_of_another_release_than_the_user_land_is_an_error(node, run_module, check):
-    """Ubuntu 22.04 with a kernel of 24.04: ZFS 2.1 against 2.2."""
-    node.packages(**{name: "2.1.5-1ubuntu6" for name in USER})
-    node.loaded("2.1.5-1ubuntu6")
-    node.modinfo(NEW, "2.1.5-1ubuntu6", "kernel/zfs")
-    node.modinfo(OLD, "2.2.2-0ubuntu9", "kernel/zfs")
+    """A kernel that Ubuntu's upgrade from 22.04 to 24.04 left behind: ZFS 2.1 below a user land of 2.2."""
+    node.packages(**{name: "2.2.2-0ubuntu9" for name in USER})
+    node.loaded("2.2.2-0ubuntu9")
+    node.modinfo(NEW, "2.2.2-0ubuntu9", "kernel/zfs")
+    node.modinfo(OLD, "2.1.5-1ubuntu6", "kernel/zfs")
     result = run_module(node.module, check=check, source="distro")
-    assert result["failed"] and f"kernel {OLD} has 2.2.2-0ubuntu9" in result["msg"]
-    assert "zfsutils-linux 2.1.5-1ubuntu6" in result["msg"] and "one release for both" in result["next_step"]
+    assert result["failed"] and f"kernel {OLD} has 2.1.5-1ubuntu6" in result["msg"]
+    assert "zfsutils-linux 2.2.2-0ubuntu9" in result["msg"] and "one release for both" in result["next_step"]
     assert node.wrote_nothing()
 
 

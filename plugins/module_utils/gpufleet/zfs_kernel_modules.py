@@ -137,17 +137,25 @@ def module_package_of(pattern: str | None, release: str) -> str:
     return name
 
 
-def fits(module: KernelModule | None, package_version: str, same_upstream: bool) -> bool:
+def same_upstream(module: KernelModule | None, package_version: str) -> bool:
+    """Whether a module is of a package's upstream version, as one that dkms has built from it must be."""
+    return module is not None and upstream_version(module.version) == upstream_version(package_version)
+
+
+def fits(module: KernelModule | None, package_version: str, source: str) -> bool:
     """Whether a module can serve the user land of a package version.
 
-    User land and module of one minor release understand each other; same_upstream asks for the whole upstream version,
-    as for a module that dkms builds from a package of the same version.
+    Both must be of one minor release. A newer module of the same major release does with source distro: Ubuntu 22.04
+    ships ZFS 2.2 in its later (HWE) kernels beside a user land of 2.1.
     """
-    if module is None:
+    have = minor_release(module.version) if module else None
+    want = minor_release(package_version)
+    if have is None or want is None:
         return False
-    if same_upstream:
-        return upstream_version(module.version) == upstream_version(package_version)
-    return minor_release(module.version) == minor_release(package_version) is not None
+    if source == "distro":
+        (major, minor), (wanted_major, wanted_minor) = (map(int, text.split(".")) for text in (have, want))
+        return major == wanted_major and minor >= wanted_minor
+    return have == want
 
 
 def kernels_without_module(modules: Mapping[str, KernelModule | None], running: str, source: str) -> str | None:
@@ -162,12 +170,12 @@ def kernels_without_module(modules: Mapping[str, KernelModule | None], running: 
     )
 
 
-def unfit_modules(modules: Mapping[str, KernelModule | None], user_land: str) -> str | None:
+def unfit_modules(modules: Mapping[str, KernelModule | None], user_land: str, source: str) -> str | None:
     """What is wrong where a module is of another minor release than the user land (a package version), or None."""
     wrong = [
         f"kernel {release} has {module.version} ({module.path})"
         for release, module in modules.items()
-        if module is not None and not fits(module, user_land, False)
+        if module is not None and not fits(module, user_land, source)
     ]
     if not wrong:
         return None

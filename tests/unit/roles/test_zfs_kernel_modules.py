@@ -21,6 +21,7 @@ from ansible.module_utils.gpufleet.zfs_kernel_modules import (
     newest_make_log,
     parse_modinfo,
     reboot_need,
+    same_upstream,
     unfit_modules,
     upstream_version,
 )
@@ -84,20 +85,34 @@ def test_versions(version: str, upstream: str, minor: "str | None") -> None:
 
 
 @pytest.mark.parametrize(
-    ("have", "package", "same_upstream", "expected"),
+    ("have", "package", "expected"),
     [
-        ("2.3.9-0+deb13u1", "2.3.9-0+deb13u1", True, True),
-        ("2.2.2-0ubuntu9", "2.2.2-0ubuntu9.4", True, True),
-        ("2.3.2-2", "2.3.9-0+deb13u1", True, False),
-        ("2.3.2-2", "2.3.9-0+deb13u1", False, True),
-        ("2.2.2-0ubuntu9", "2.1.5-1ubuntu6", False, False),
-        ("2.1.5", "2.10.5", False, False),
-        (None, "2.3.9", False, False),
-        ("unknown", "none", False, False),
+        ("2.3.9-0+deb13u1", "2.3.9-0+deb13u1", True),
+        ("2.2.2-0ubuntu9", "2.2.2-0ubuntu9.4", True),
+        ("2.3.2-2", "2.3.9-0+deb13u1", False),
+        (None, "2.3.9", False),
     ],
 )
-def test_fits(have: "str | None", package: str, same_upstream: bool, expected: bool) -> None:
-    assert fits(module(have) if have else None, package, same_upstream) is expected
+def test_same_upstream(have: "str | None", package: str, expected: bool) -> None:
+    assert same_upstream(module(have) if have else None, package) is expected
+
+
+@pytest.mark.parametrize(
+    ("have", "package", "source", "expected"),
+    [
+        ("2.3.2-2", "2.3.9-0+deb13u1", "prebuilt", True),
+        ("2.2.2-0ubuntu9", "2.1.5-1ubuntu6", "prebuilt", False),
+        ("2.2.2-0ubuntu9", "2.1.5-1ubuntu6", "distro", True),  # Ubuntu 22.04 with an HWE kernel
+        ("2.1.5", "2.2.2", "distro", False),
+        ("3.0.0", "2.2.2", "distro", False),
+        ("2.1.5", "2.10.5", "distro", False),
+        ("2.1.5", "2.10.5", "dkms", False),
+        (None, "2.3.9", "dkms", False),
+        ("unknown", "none", "distro", False),
+    ],
+)
+def test_fits(have: "str | None", package: str, source: str, expected: bool) -> None:
+    assert fits(module(have) if have else None, package, source) is expected
 
 
 def test_modinfo_is_read_or_refused() -> None:
@@ -127,12 +142,12 @@ def test_kernels_without_module_are_named() -> None:
 
 
 def test_modules_of_another_release_are_named() -> None:
-    fault = unfit_modules({"6.1": module("2.3.9"), "6.8": module("2.2.2-0ubuntu9")}, "2.3.2-2")
+    fault = unfit_modules({"6.1": module("2.3.9"), "6.8": module("2.2.2-0ubuntu9")}, "2.3.2-2", "dkms")
     assert fault == (
         "the zfs module does not fit the user land, zfsutils-linux 2.3.2-2: kernel 6.8 has 2.2.2-0ubuntu9 "
         "(/lib/modules/k/extra/zfs.ko)"
     )
-    assert unfit_modules({"6.1": module("2.3.9"), "6.8": None}, "2.3.2-2") is None
+    assert unfit_modules({"6.1": module("2.3.9"), "6.8": None}, "2.3.2-2", "dkms") is None
 
 
 @pytest.mark.parametrize(
