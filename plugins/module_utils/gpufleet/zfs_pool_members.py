@@ -29,8 +29,8 @@ class Member(NamedTuple):
     """A leaf of the pool.
 
     vdev: the row of zpool status. path: as ZFS was given it. guid: empty where neither the label nor the record tells.
-    disk: None while the disk is gone. serial, place (slot, else PCI address) and partuuid come from the disk, else from
-    the record; empty where nobody knows.
+    disk: None while the disk is gone, or where the member is no whole disk; there: whether its device exists. serial,
+    place (slot, else PCI address) and partuuid come from the disk, else from the record; empty where nobody knows.
     """
 
     vdev: Vdev
@@ -40,6 +40,14 @@ class Member(NamedTuple):
     serial: str
     place: str
     partuuid: str
+    there: bool
+
+    @property
+    def trouble(self) -> str:
+        """Why the pool cannot use it; "" where it can. ZFS calls a disk ONLINE until it has tried to use it."""
+        if self.vdev.state not in ("ONLINE", "AVAIL", "INUSE", ""):
+            return self.vdev.state
+        return "" if self.there else "gone, though ZFS has not noticed yet"
 
     @property
     def handle(self) -> str:
@@ -90,6 +98,7 @@ def find_members(
     labels: Sequence[ZfsLabel],
     record: PoolRecord | None,
     real_path: Callable[[str], str] = os.path.realpath,
+    exists: Callable[[str], bool] = os.path.exists,
 ) -> list[Member]:
     """One Member for each leaf below `tops`, in their order.
 
@@ -113,11 +122,13 @@ def find_members(
         found = _disk_of(device, disks)
         if found:
             disk, partuuid = found
-            members.append(Member(leaf, path or device, guid, disk, disk.serial, disk.place, partuuid))
+            members.append(Member(leaf, path or device, guid, disk, disk.serial, disk.place, partuuid, True))
         elif old:
-            members.append(Member(leaf, path or old.path, guid, None, old.serial, old.place, old.partuuid))
+            members.append(
+                Member(leaf, path or old.path, guid, None, old.serial, old.place, old.partuuid, exists(path))
+            )
         else:
-            members.append(Member(leaf, path or leaf.name, guid, None, "", "", ""))
+            members.append(Member(leaf, path or leaf.name, guid, None, "", "", "", exists(path)))
     return members
 
 

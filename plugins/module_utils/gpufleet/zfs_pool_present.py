@@ -15,18 +15,17 @@ from .zpool_status import Concern, Pool, Vdev, judge, leaves
 
 def refuse_a_pool_that_cannot_work(pool: Pool, members: Sequence[Member], wanted: WantedPool) -> None:
     """Suspended, faulted or unavailable: every command that writes would hang or fail."""
-    gone = [member for member in members if member.vdev.state not in ("ONLINE", "AVAIL", "INUSE")]
-    listed = "; ".join(f"{member} is {member.vdev.state}" for member in gone) or "no member is named as lost"
+    listed = "; ".join(f"{member} is {member.trouble}" for member in members if member.trouble) or "no member is lost"
     if pool.suspended:
         raise Refusal(
             f"pool {pool.name} is suspended: more disks are lost than its layout survives, and all programs that use "
-            f"it hang ({listed}). {pool.status}",
+            f"it hang ({listed}). {pool.status}".rstrip("."),
             f"put the disks back, then on the node: zpool clear {pool.name}. Without them the node has to be "
             f"restarted, and what is left be saved ({RUNBOOK}, 'A suspended pool')",
         )
     if pool.state not in ("ONLINE", "DEGRADED"):
         raise Refusal(
-            f"pool {pool.name} is {pool.state} ({listed}). {pool.status}",
+            f"pool {pool.name} is {pool.state} ({listed}). {pool.status}".rstrip(" ."),
             f"see {RUNBOOK}, 'A pool that cannot be used'",
         )
 
@@ -136,6 +135,9 @@ def plan_attention(wanted: WantedPool, state: NodeState, replacing: bool) -> lis
         if concern.kind == "resilvering" or (replacing and member is not None):
             continue  # followed, or mended by a step of this run
         notes.append(_attention(concern, member, wanted, spare))
+    notes += [
+        _lost(member, wanted, spare) for member in state.members if member.vdev.state == "ONLINE" and member.trouble
+    ]
     used = {replacement.new for replacement in wanted.replacements}
     for disk in spare:
         if disk.serial not in used and not notes:
@@ -167,20 +169,28 @@ _STEPS = {
 }
 
 
+_PUT_BACK = "put the disk back and run again, or put in another one and run with {replace}"
+_LOOK = "see zpool status {pool} on the node"
+
+
 def _attention(concern: Concern, member: Member | None, wanted: WantedPool, spare: Sequence[Disk]) -> Attention:
     who = str(member) if member else concern.component
+    step = _STEPS.get(concern.kind) or (_PUT_BACK if member else _LOOK)
+    severity = "fail" if concern.severity == "fail" else "warn"
+    return Attention(f"pool {wanted.name}: {who}: {concern.what}", _fill(step, member, wanted, spare), severity)
+
+
+def _lost(member: Member, wanted: WantedPool, spare: Sequence[Disk]) -> Attention:
+    reason = f"pool {wanted.name}: {member} is {member.trouble}"
+    return Attention(reason, _fill(_PUT_BACK, member, wanted, spare), "fail")
+
+
+def _fill(step: str, member: Member | None, wanted: WantedPool, spare: Sequence[Disk]) -> str:
+    """A next step with the names that it is about."""
     new = spare[0].serial if len(spare) == 1 else "<serial of the new disk>"
     old = member.serial if member and member.serial else "<serial of the old disk>"
     replace = f'-e \'{{"{REPLACE_VARIABLE}": [{{"old": "{old}", "new": "{new}"}}]}}\''
-    text = _STEPS.get(concern.kind)
-    if text is None and member is not None:
-        text = "put the disk back and run again, or put in another one and run with {replace}"
-    step = (text or "see zpool status {pool} on the node").format(
-        pool=wanted.name, runbook=RUNBOOK, replace=replace, handle=member.handle if member else ""
-    )
-    return Attention(
-        f"pool {wanted.name}: {who}: {concern.what}", step, "fail" if concern.severity == "fail" else "warn"
-    )
+    return step.format(pool=wanted.name, runbook=RUNBOOK, replace=replace, handle=member.handle if member else "")
 
 
 def plan_pool_properties(wanted: WantedPool, state: NodeState) -> list[Step]:

@@ -169,7 +169,9 @@ def node_with_pool(text: str = "", disks: Sequence[Disk] | None = None, **change
         if part.partlabel.startswith("zfs-")
     ]
     by_name = {f"/dev/disk/by-id/{name}-part1": f"{disk.path}p1" for disk in disks for name in disk.by_id}
-    members = find_members((pool.root, *pool.others), disks, labels, RECORD, lambda path: by_name.get(path, path))
+    members = find_members(
+        (pool.root, *pool.others), disks, labels, RECORD, lambda path: by_name.get(path, path), by_name.__contains__
+    )
     state = empty_node(
         disks=disks,
         pool=pool,

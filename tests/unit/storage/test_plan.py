@@ -409,6 +409,12 @@ def test_a_member_that_has_only_a_number_left_is_still_named():
     assert "disk DATA0003 (last seen in slot 3): UNAVAIL" in plan.attention[0].reason
 
 
+def test_a_disk_is_lost_before_zfs_has_noticed():
+    (note,) = make_plan(WANTED, node_with_pool(disks=MEMBERS_BUT_3)).attention
+    assert note.reason == "pool data: disk DATA0003 (last seen in slot 3) is gone, though ZFS has not noticed yet"
+    assert '"old": "DATA0003"' in note.next_step and note.severity == "fail"
+
+
 def test_without_a_record_a_lost_member_has_its_path():
     state = node_with_pool(status(PULLED, "DEGRADED"), MEMBERS_BUT_3)
     members = [member if member.disk else member._replace(serial="", place="") for member in state.members]
@@ -482,6 +488,10 @@ def test_a_suspended_and_an_unusable_pool_are_refused_with_what_is_lost():
     said = refused(WANTED, node_with_pool(status(two, "ONLINE", extra), [d for d in MEMBERS_BUT_3 if d.slot != "2"]))
     assert "pool data is suspended" in said and "zpool clear data" in said
     assert "disk DATA0002 (last seen in slot 2) is REMOVED; disk DATA0003 (last seen in slot 3) is REMOVED" in said
+    # As recorded: ZFS suspends a pool before it has noticed the second loss.
+    text = status(PULLED, "DEGRADED", extra)
+    said = refused(WANTED, node_with_pool(text, [d for d in MEMBERS_BUT_3 if d.slot != "2"]))
+    assert "disk DATA0002 (last seen in slot 2) is gone, though ZFS has not noticed yet; disk DATA0003" in said
     said = refused(WANTED, node_with_pool(status(two, "UNAVAIL"), MEMBERS_BUT_3))
     assert "pool data is UNAVAIL" in said
 
