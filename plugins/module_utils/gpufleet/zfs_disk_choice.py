@@ -132,7 +132,7 @@ def choose_disks(
     problems = identity_problems(free, disks)
     if problems:
         raise Refusal(
-            "a data disk cannot be told from others:\n  " + "\n  ".join(problems),
+            "a data disk cannot be told from others: " + "; ".join(problems),
             f"replace the disk or correct its firmware; or narrow the rules ({RULES_KEY}) so that it is left out",
         )
     if len(free) != rules.count:
@@ -140,8 +140,8 @@ def choose_disks(
     sizes = [disk.size for disk in free]
     if min(sizes) < max(sizes) * (1 - rules.max_size_difference_percent / 100):
         raise Refusal(
-            f"the {len(free)} data disks have unequal sizes (ZFS uses of each only as much as the smallest has):\n  "
-            + "\n  ".join(map(str, free)),
+            f"the {len(free)} data disks have unequal sizes (ZFS uses of each only as much as the smallest has): "
+            + "; ".join(map(str, free)),
             f"replace the disk of the wrong size, or narrow the rules ({RULES_KEY}); "
             f"{RULES_KEY}.max_size_difference_percent is {rules.max_size_difference_percent:g}",
         )
@@ -153,7 +153,7 @@ def choose_disks(
     ]
     if problems:
         raise Refusal(
-            "disks that the pool would take are not empty:\n  " + "\n  ".join(problems),
+            "disks that the pool would take are not empty: " + "; ".join(problems),
             "look at what lies there; a disk whose content may be destroyed is named by its serial number: "
             f'-e \'{{"{WIPE_VARIABLE}": ["<serial>"]}}\'',
         )
@@ -172,7 +172,7 @@ def _wrong_number(free: Sequence[Disk], disks: Sequence[Disk], rules: DiskRules)
         f"are needed ({COUNT_KEY}):" if few else f"that a node has ({COUNT_KEY}); which ones are meant cannot be told:"
     )
     return Refusal(
-        message + "\n  " + "\n  ".join(lines or ["the node shows no disk at all"]),
+        message + " " + "; ".join(lines or ["the node shows no disk at all"]),
         "look for the missing disk (bay, cable, BMC), or correct the rules "
         f"({RULES_KEY}, devices.data_disk) in the profile"
         if few

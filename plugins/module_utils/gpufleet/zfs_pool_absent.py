@@ -114,7 +114,7 @@ def refuse_to_make_anew_what_is_gone(wanted: WantedPool, state: NodeState) -> No
         for item in state.record.members
     ]  # fmt: skip
     raise Refusal(
-        f"pool {wanted.name}, id {state.record.guid}, which this node had, is not there:\n  " + "\n  ".join(lines),
+        f"pool {wanted.name}, id {state.record.guid}, which this node had, is not there: " + "; ".join(lines),
         f"look for its disks; if it was destroyed on purpose, remove {state.record_path} on the node and run again",
     )
 
