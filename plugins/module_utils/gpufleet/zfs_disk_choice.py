@@ -163,11 +163,9 @@ def choose_disks(
 def _wrong_number(free: Sequence[Disk], disks: Sequence[Disk], rules: DiskRules) -> Refusal:
     few = len(free) < rules.count
     lines = [f"free: {disk}" for disk in free]
-    for disk in disks:
-        if disk in free:
-            continue
-        reason = mismatch(disk, rules)
-        lines.append(f"not a data disk: {disk}: {reason}" if reason else f"in use: {disk} {', '.join(disk.uses)}")
+    others = [(disk, mismatch(disk, rules)) for disk in disks if disk not in free]
+    lines += [f"in use: {disk} {', '.join(disk.uses)}" for disk, reason in others if not reason]
+    lines += [f"not a data disk: {disk}: {reason}" for disk, reason in others if reason]
     message = f"{len(free)} disks fit the rules and are free, {'but' if few else 'more than the'} {rules.count} " + (
         f"are needed ({COUNT_KEY}):" if few else f"that a node has ({COUNT_KEY}); which ones are meant cannot be told:"
     )
