@@ -31,6 +31,7 @@ from lab.shape import parse_offset
 # Seconds. An ACPI shutdown of the emulated guest takes 10 to 30 s here; machines vary threefold.
 ACPI_LIMIT_S = 150
 UNPLUG_LIMIT_S = 90
+BUSY_PAUSE_S = 1.0
 QUIT_LIMIT_S = 20
 # A guest that resets this often in a minute will not come up by itself.
 RESETS_PER_MINUTE = 6
@@ -273,9 +274,11 @@ class Supervisor:
         if self.state.power == "on":
             qmp, device = self._require_on(), f"disk-{serial}"
             self._deleted.discard(device)
-            await qmp.execute("device_del", {"id": device})
             try:
                 async with asyncio.timeout(UNPLUG_LIMIT_S):
+                    # A guest that has just seen the disk come in blinks for some seconds and takes no request.
+                    while not await self._ask_to_let_go(qmp, device):
+                        await asyncio.sleep(BUSY_PAUSE_S)
                     while device not in self._deleted:
                         self._deletion.clear()
                         await self._deletion.wait()
@@ -283,6 +286,16 @@ class Supervisor:
                 raise LabError(f"the guest did not let go of disk {serial} within {UNPLUG_LIMIT_S} s") from None
         self._disks.take_out(serial)
         self._save()
+
+    async def _ask_to_let_go(self, qmp: QmpConnection, device: str) -> bool:
+        """Press the button of a disk's bay; False where the guest is still busy with it."""
+        try:
+            await qmp.execute("device_del", {"id": device})
+        except LabError as error:
+            if "guest is busy" in str(error):
+                return False
+            raise
+        return True
 
     async def _insert(self, serial: str, bay: int) -> None:
         if self.state.power == "on":

@@ -21,12 +21,16 @@ class FakeQmp(QmpConnection):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.refuses: set[str] = set()
+        self.busy = 0
         self.supervisor: Supervisor | None = None
 
     async def execute(self, command: str, arguments: Mapping[str, Any] | None = None, limit_s: float = 30) -> Any:
         given = dict(arguments or {})
         if f"{command} {given['id']}" in self.refuses:
             raise LabError(f"QEMU refused {command}")
+        if command == "device_del" and self.busy:
+            self.busy -= 1
+            raise LabError("QEMU refused device_del: Hot-unplug failed: guest is busy (power indicator blinking)")
         self.said.append(" ".join([command, given["id"], given.get("bus", ""), given.get("serial", "")]).strip())
         if command == "device_del" and self.supervisor:
             self.supervisor._on_event("DEVICE_DELETED", {"device": given["id"]})
@@ -88,6 +92,20 @@ def test_a_swap_that_fails_half_way_leaves_the_truth_in_the_state(
     state = load_state(files.state)
     assert state is not None and state.bays == ["", "DATA0001"]
     assert state.drawer == ["SPARE0001", "DATA0002"]
+
+
+def test_a_guest_that_is_busy_with_the_bay_is_asked_again(
+    on: tuple[Supervisor, FakeQmp], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.supervisor.BUSY_PAUSE_S", 0.01)
+    supervisor, qmp = on
+    qmp.busy = 2
+    assert fault(supervisor, "disk_pull", serial="DATA0001")["bays"] == ["", "DATA0002"]
+    assert qmp.said == ["device_del disk-DATA0001"] and qmp.busy == 0
+    monkeypatch.setattr("lab.supervisor.UNPLUG_LIMIT_S", 0.1)
+    qmp.busy = 1000
+    with pytest.raises(LabError, match="did not let go of disk DATA0002"):
+        fault(supervisor, "disk_pull", serial="DATA0002")
 
 
 def test_another_serial_is_shown_after_pulling_and_putting_back(on: tuple[Supervisor, FakeQmp]) -> None:
