@@ -143,6 +143,7 @@ from ansible.module_utils.gpufleet.zfs_kernel_modules import (
     ZfsPackagesError,
     both_spellings,
     built_by_dkms,
+    dkms_files,
     explain_modprobe,
     files_of_packages,
     fits,
@@ -206,9 +207,7 @@ class ZfsOnNode:
     def read_modules(self):
         self.modules = {release: self.modinfo(release) for release in self.kernels}
         # A package may put its modules where dkms builds them, as those of dkms mkbmdeb do.
-        places = [
-            path for release in self.kernels for path in module_files(release, MODULES_ROOT) if built_by_dkms(path)
-        ]
+        places = [path for release in self.kernels for path in dkms_files(release, MODULES_ROOT)]
         self.packaged = set()
         if places:
             _rc, out, _err = self.run(["dpkg-query", "--search", *both_spellings(places)])
@@ -392,6 +391,10 @@ class ZfsOnNode:
         # file would be kept as an "original" and put back when zfs-dkms goes. Where nothing is on record this fails,
         # which is as good.
         run_bounded(["dkms", "uninstall", *which], DKMS_LIMIT_S)
+        # dkms leaves a file that is not the one it has put there.
+        for path in dkms_files(release, MODULES_ROOT):
+            if self.by_dkms(path):
+                os.unlink(path)
         argv = ["dkms", "install", "--force", *which]
         result = run_bounded(argv, DKMS_LIMIT_S)
         if result.outcome != "done" or result.rc != 0:

@@ -253,7 +253,11 @@ def test_dkms_builds_for_a_kernel_without_its_module(node, run_module, have, che
     node.modinfo(OLD, *(have if isinstance(have, tuple) else (have,)))
     node.modinfo(OLD, V)
     node.commands.answer("dkms *")
+    node.file(OLD, "updates/dkms")  # what dkms does not take out, since it is not what it has put there
+    (node.root / "modules" / OLD / "updates" / "dkms" / "other.ko").touch()
     result = run_module(node.module, check=check, source="dkms")
+    left = sorted(path.name for path in (node.root / "modules" / OLD / "updates" / "dkms").iterdir())
+    assert left == (["other.ko", "zfs.ko"] if check else ["other.ko"])
     assert (result["changed"], result["reboot_reason"]) == (True, None)
     if check:
         assert node.wrote_nothing()

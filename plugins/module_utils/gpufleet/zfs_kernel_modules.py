@@ -79,6 +79,18 @@ def module_files(release: str, modules_root: str = MODULES_ROOT) -> list[str]:
     return sorted(found)
 
 
+# What OpenZFS 2.x builds: 2.1 all of them, 2.2 and later spl and zfs.
+MODULES = ("icp", "spl", "zavl", "zcommon", "zfs", "zlua", "znvpair", "zunicode", "zzstd")
+
+
+def dkms_files(release: str, modules_root: str = MODULES_ROOT) -> list[str]:
+    """Paths of all ZFS modules in dkms' folder of a kernel, readable or not, sorted."""
+    folder = os.path.join(modules_root, release, "updates", "dkms")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    pattern = rf"({'|'.join(MODULES)})\.ko(\.(gz|xz|zst))?"
+    return sorted(os.path.join(folder, name) for name in names if re.fullmatch(pattern, name))
+
+
 def built_by_dkms(path: str) -> bool:
     """Whether a module lies where dkms puts what it has built on Debian and Ubuntu (dkms(8): updates/dkms)."""
     return "/updates/dkms/" in path
