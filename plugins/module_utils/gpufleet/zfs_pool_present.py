@@ -152,8 +152,9 @@ def plan_attention(wanted: WantedPool, state: NodeState, replacing: bool) -> lis
 
 
 def _leaves_being_replaced(vdev: Vdev) -> list[Vdev]:
+    """The old one of each pair: zpool lists it before its successor, whose own trouble has to be told."""
     if vdev.kind == "replacing":
-        return leaves(vdev)
+        return leaves(vdev.children[0])
     return [leaf for child in vdev.children for leaf in _leaves_being_replaced(child)]
 
 
