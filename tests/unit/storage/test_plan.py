@@ -451,7 +451,7 @@ def test_a_replacement_that_is_under_way_or_over_is_not_begun_again():
     assert plan.steps == () and plan.attention == ()
     pair[1] = f"{member_path(6)}  UNAVAIL  0 0 0"
     text = status({3: "\n  ".join(["replacing-2  UNAVAIL  0 0 0", *pair])}, "DEGRADED")
-    lost = make_plan(REPLACE, node_with_pool(text, MEMBERS_BUT_3)).attention
+    lost = make_plan(WANTED, node_with_pool(text, MEMBERS_BUT_3)).attention
     assert any(f"{member_path(6)}: UNAVAIL" in note.reason for note in lost), "the successor is lost as well"
     assert not any("DATA0003" in note.reason for note in lost)
     over = make_plan(REPLACE, node_with_pool(status({3: f"{member_path(6)}  ONLINE  0 0 0"}), [*MEMBERS_BUT_3, new]))
