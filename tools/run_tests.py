@@ -126,7 +126,7 @@ def stages() -> tuple[Stage, ...]:
     )
     containers = Stage(
         "containers",
-        20,
+        15,
         "roles in Debian 12 and 13 systemd containers",
         (
             Step("container-images", ("tools/container_images",)),
@@ -136,13 +136,14 @@ def stages() -> tuple[Stage, ...]:
     )
     lab = Stage(
         "lab",
-        45,
-        "the virtual node: image if not cached (15), then 30 of boots and plays",
+        61,
+        "the virtual node: image if not cached (15), then 46 of boots and plays",
         (
             Step("lab-up", python("-m", "lab", "up")),
-            # In this order: from a fresh node to a converged one, drift on that, and the faults last.
-            Step(
-                "pytest-lab", pytest("-m", "lab", *(f"tests/integration/{name}" for name in LAB_FOLDERS)), ("lab-up",)
+            # In this order: from a fresh node to a converged one, drift on that, disks, and the other faults last.
+            *(
+                Step(f"pytest-{name}", pytest("-m", "lab", f"tests/integration/{name}"), ("lab-up",))
+                for name in LAB_FOLDERS
             ),
             Step("molecule-lab", python("tools/molecule_scenarios.py", "lab"), ("lab-up",)),
             Step("bench", ("bench/host_tasks", "--playbook", "site.yml", "--hosts", "32"), ("lab-up",)),
