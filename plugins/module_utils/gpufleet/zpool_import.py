@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .zpool_status import VDEV_STATES, Line, Vdev, ZpoolParseError, fold, leaves, numbered, parse_table
+from .zpool_status import VDEV_STATES, Line, Vdev, ZpoolParseError, fold, leaves, numbered, parse_table, split_pools
 
 _KEY = re.compile(r" {0,5}(pool|id|state|status|action|comment|see|config):(?:\s+(.*?))?\s*$")
 _MORE_DEVICES = re.compile(r"(Additional devices are known to be part of this pool, though|exact configuration cannot)")
@@ -111,26 +111,8 @@ def parse_zpool_import(text: str) -> list[ImportablePool]:
     it must have. The listing has no end mark: text that was cut behind a row is a shorter listing, so who decides by
     the number of members compares it with the label (nparity, children).
     """
-    lines = [line for line in numbered(text) if line.text.strip()]
-    if [line.text.strip() for line in lines] == ["no pools available to import"]:
-        return []
-    if not lines:
-        raise ZpoolParseError("zpool import printed nothing; without a pool it says so on stderr")
-    pools: list[list[tuple[str, Line, str, list[Line]]]] = []
-    for line in lines:
-        if key := _KEY.match(line.text):
-            if key.group(1) == "pool":
-                pools.append([])
-            elif not pools:
-                raise line.error("expected `pool:` first")
-            pools[-1].append((key.group(1), line, key.group(2) or "", []))
-        elif not pools:
-            raise line.error("expected `pool:` first")
-        elif line.text[0] not in " \t" and pools[-1][-1][0] != "status":
-            # 2.1 does not indent the second line of one status paragraph
-            raise line.error("this line is neither a keyword of zpool import nor the continuation of one")
-        else:
-            pools[-1][-1][3].append(line)
+    # 2.1 does not indent the second line of one status paragraph.
+    pools = split_pools(text, "zpool import", "no pools available to import", _KEY, unindented="status")
     return [_importable_pool(entries) for entries in pools]
 
 

@@ -413,14 +413,29 @@ def parse_zpool_status(text: str) -> list[Pool]:
 
     Raises ZpoolParseError, naming the line, for empty or cut text and for any line that does not fit.
     """
+    return [_pool(entries) for entries in split_pools(text, "zpool status", "no pools available", _KEY)]
+
+
+# one keyword of a pool's text: its name, its line, what stands behind it, and the lines that continue it
+Entry = tuple[str, Line, str, "list[Line]"]
+
+
+def split_pools(
+    text: str, command: str, none_there: str, key_pattern: re.Pattern[str], unindented: str = ""
+) -> list[list[Entry]]:
+    """The keywords of each pool in a command's output; [] where it says that there is no pool.
+
+    none_there: how it says so. unindented: the keyword whose continuation may stand without blanks in front. Raises
+    ZpoolParseError for empty text, for text that does not begin with a pool, and for a line that belongs to no keyword.
+    """
     lines = [line for line in numbered(text) if line.text.strip()]
-    if [line.text.strip() for line in lines] == ["no pools available"]:
+    if [line.text.strip() for line in lines] == [none_there]:
         return []
     if not lines:
-        raise ZpoolParseError("zpool status printed nothing; without a pool it says so on stderr")
-    pools: list[list[tuple[str, Line, str, list[Line]]]] = []
+        raise ZpoolParseError(f"{command} printed nothing; without a pool it says so on stderr")
+    pools: list[list[Entry]] = []
     for line in lines:
-        if key := _KEY.match(line.text):
+        if key := key_pattern.match(line.text):
             if key.group(1) == "pool":
                 pools.append([])
             elif not pools:
@@ -428,11 +443,11 @@ def parse_zpool_status(text: str) -> list[Pool]:
             pools[-1].append((key.group(1), line, key.group(2) or "", []))
         elif not pools:
             raise line.error("expected `pool:` first")
-        elif line.text[0] not in " \t":
-            raise line.error("this line is neither a keyword of zpool status nor the continuation of one")
+        elif line.text[0] not in " \t" and pools[-1][-1][0] != unindented:
+            raise line.error(f"this line is neither a keyword of {command} nor the continuation of one")
         else:
             pools[-1][-1][3].append(line)
-    return [_pool(entries) for entries in pools]
+    return pools
 
 
 class Concern(NamedTuple):
