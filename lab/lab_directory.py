@@ -99,8 +99,10 @@ class LabDirectory:
         self.root.mkdir(parents=True, exist_ok=True)
         self.sockets.mkdir(mode=0o700, exist_ok=True)
         status = self.sockets.lstat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o077 or self.sockets.is_symlink():
+        if status.st_uid != os.getuid() or status.st_mode & 0o022 or self.sockets.is_symlink():
             raise LabError(f"{self.sockets} is not ours alone (another user made it?); remove it and try again")
+        # ansible-playbook on a lab that is down makes it for its connections, readable by all.
+        self.sockets.chmod(0o700)
         self.control_paths.mkdir(mode=0o700, exist_ok=True)
 
     @contextmanager

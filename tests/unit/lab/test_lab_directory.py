@@ -49,11 +49,25 @@ def test_socket_paths_are_short_under_a_long_checkout(tmp_path: Path) -> None:
 
 def test_a_socket_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     lab = LabDirectory(tmp_path / "lab")
-    lab.sockets.mkdir(mode=0o755)
+    lab.sockets.mkdir()
+    lab.sockets.chmod(0o777)  # anybody may have put something there
     try:
         with pytest.raises(LabError, match="is not ours alone"):
             lab.create()
     finally:
+        lab.sockets.rmdir()
+
+
+def test_a_socket_directory_that_ansible_made_becomes_ours_alone(tmp_path: Path) -> None:
+    """ansible-playbook on a lab that is down makes the folder of its connections, and this one with it."""
+    lab = LabDirectory(tmp_path / "lab")
+    lab.control_paths.mkdir(mode=0o755, parents=True)
+    lab.sockets.chmod(0o755)
+    try:
+        lab.create()
+        assert lab.sockets.stat().st_mode & 0o777 == 0o700
+    finally:
+        lab.control_paths.rmdir()
         lab.sockets.rmdir()
 
 
