@@ -346,9 +346,7 @@ def main():
                 state = follow_resilver(state, wanted, memory, module.params["resilver_timeout_s"])
                 plan = make_plan(wanted, state)
                 note_what_is_there(memory, state)
-    except Refusal as error:
-        module.fail_json(msg=f"{error}.", next_step=error.next_step)
-    except StateError as error:
+    except (Refusal, StateError) as error:
         module.fail_json(msg=f"{error}.", next_step=error.next_step)
     except (BlockDeviceError, ZpoolParseError, StepError, WipeError, ValueError, OSError) as error:
         module.fail_json(msg=str(error), next_step=again)

@@ -83,6 +83,11 @@ class Disk(NamedTuple):
     uses: tuple[str, ...]
 
     @property
+    def device_paths(self) -> tuple[str, ...]:
+        """The disk's own path and those of its partitions."""
+        return (self.path, *(part.path for part in self.partitions))
+
+    @property
     def place(self) -> str:
         """Where a technician finds it: slot, else PCI address, else the kernel name."""
         if self.slot:

@@ -109,7 +109,7 @@ def read_contents(
     """Content of each disk by its kernel name; one wipefs for all. Raises BlockDeviceError."""
     if not disks:
         return {}
-    devices = [path for disk in disks for path in (disk.path, *(part.path for part in disk.partitions))]
+    devices = [path for disk in disks for path in disk.device_paths]
     result = run(["wipefs", "--json", "--no-act", *devices], WIPEFS_LIMIT_S)
     if result.outcome != "done" or result.rc != 0:
         raise BlockDeviceError(f"wipefs could not say what lies on {', '.join(devices)}: {result.said()}")

@@ -30,17 +30,14 @@ def wanted_limits(arc_max_bytes: int | None) -> tuple[int, int]:
     return max(arc_max_bytes // 8, LEAST_ARC_MIN), arc_max_bytes
 
 
-def read_limits(parameters: str = PARAMETERS, arcstats: str = ARCSTATS) -> ArcLimits | None:
-    """None where the module is not loaded. Raises ValueError for files that are not understood."""
-    try:
-        with open(f"{parameters}/zfs_arc_min", encoding="ascii") as file:
-            minimum = int(file.read())
-        with open(f"{parameters}/zfs_arc_max", encoding="ascii") as file:
-            maximum = int(file.read())
-        with open(arcstats, encoding="ascii") as file:
-            rows = [line.split() for line in file]
-    except OSError:
-        return None
+def read_limits(parameters: str = PARAMETERS, arcstats: str = ARCSTATS) -> ArcLimits:
+    """Of the loaded module. Raises OSError without it, ValueError for files that are not understood."""
+    with open(f"{parameters}/zfs_arc_min", encoding="ascii") as file:
+        minimum = int(file.read())
+    with open(f"{parameters}/zfs_arc_max", encoding="ascii") as file:
+        maximum = int(file.read())
+    with open(arcstats, encoding="ascii") as file:
+        rows = [line.split() for line in file]
     effective = [row[2] for row in rows if row[:1] == ["c_max"] and len(row) == 3]
     if not effective:
         raise ValueError(f"{arcstats} has no c_max")

@@ -82,7 +82,7 @@ def parse_blkid(text: str) -> list[ZfsLabel]:
 
 def read_labels(disks: Sequence[Disk], run: Callable[[Sequence[str], float], CommandResult]) -> list[ZfsLabel]:
     """The ZFS labels on all disks and partitions. Raises BlockDeviceError."""
-    devices = [path for disk in disks for path in (disk.path, *(part.path for part in disk.partitions))]
+    devices = [path for disk in disks for path in disk.device_paths]
     if not devices:
         return []
     result = run(["blkid", "--probe", "--output", "export", *devices], BLKID_LIMIT_S)
@@ -170,9 +170,7 @@ def in_use_by_pools(disks: Sequence[Disk], pool_leaves: Mapping[str, str]) -> It
     :arg pool_leaves: imported pool by the kernel path (/dev/nvme0n1p1) of each of its leaves.
     """
     for disk in disks:
-        pools = {
-            pool_leaves[path] for path in (disk.path, *(part.path for part in disk.partitions)) if path in pool_leaves
-        }
+        pools = {pool_leaves[path] for path in disk.device_paths if path in pool_leaves}
         words = tuple(f"is a member of the imported pool {pool}" for pool in sorted(pools))
         others = tuple(use for use in disk.uses if not (words and use.startswith("is claimed by")))
         yield disk._replace(uses=words + others)

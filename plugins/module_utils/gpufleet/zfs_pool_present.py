@@ -123,7 +123,7 @@ def _new_disk(wanted: WantedPool, state: NodeState, serial: str) -> Disk:
 def plan_attention(wanted: WantedPool, state: NodeState, replacing: bool) -> list[Attention]:
     assert state.pool is not None
     by_path = {member.vdev.name: member for member in state.members}
-    spare = [disk for disk in free_disks(state.disks, wanted.rules)]
+    spare = free_disks(state.disks, wanted.rules)
     leaving = {leaf.name for top in state.pool.data for leaf in _leaves_being_replaced(top)}
     notes = []
     for concern in judge(state.pool):

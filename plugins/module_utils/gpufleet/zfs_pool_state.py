@@ -89,8 +89,12 @@ def _answer(run: Run, argv: Sequence[str], limit_s: float = LIMIT_S, harmless: s
     result = run(argv, limit_s)
     if result.outcome == "done" and (result.rc == 0 or (harmless and re.search(harmless, result.stderr))):
         return result.stdout
+    raise _no_answer(argv, result)
+
+
+def _no_answer(argv: Sequence[str], result: CommandResult) -> StateError:
     status = "" if result.rc is None else f" (exit status {result.rc})"
-    raise StateError(
+    return StateError(
         f"{' '.join(argv)} gave no answer{status}: {result.said()}",
         "run it on the node; a command that hangs means a device that does not answer: see the kernel log",
     )
@@ -149,8 +153,13 @@ _USER = ("org.debian:periodic-scrub", "org.debian:periodic-trim")
 
 def _read_importable(run: Run) -> list[ImportablePool]:
     argv = ("zpool", "import", "-d", "/dev/disk/by-id")
-    text = _answer(run, argv, IMPORT_LIMIT_S, harmless="no pools available to import")
-    return parse_zpool_import(text) if text.strip() else []
+    result = run(argv, IMPORT_LIMIT_S)
+    # Silence is no proof: without a pool zpool says so, on stderr.
+    if result.outcome == "done" and not result.stdout.strip() and "no pools available to import" in result.stderr:
+        return []
+    if result.outcome != "done" or result.rc != 0:
+        raise _no_answer(argv, result)
+    return parse_zpool_import(result.stdout)
 
 
 def _with_owner(pool: ImportablePool, labels: Sequence[ZfsLabel], host_id: int | None, run: Run) -> ImportablePool:
@@ -176,7 +185,7 @@ def _read_ashift(properties: Mapping[str, Property], labels: Sequence[ZfsLabel],
 
 
 def _labelled(labels: Sequence[ZfsLabel], disks: Sequence[Disk]) -> dict[str, list[str]]:
-    serials = {path: disk.serial for disk in disks for path in (disk.path, *(part.path for part in disk.partitions))}
+    serials = {path: disk.serial for disk in disks for path in disk.device_paths}
     found: dict[str, list[str]] = {}
     for label in labels:
         serial = serials.get(label.device, "")

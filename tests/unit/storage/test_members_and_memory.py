@@ -138,7 +138,8 @@ def test_host_id(tmp_path):
 
 
 def test_arc_limits(tmp_path):
-    assert zfs_arc.read_limits(str(tmp_path), str(tmp_path / "arcstats")) is None
+    with pytest.raises(FileNotFoundError):
+        zfs_arc.read_limits(str(tmp_path), str(tmp_path / "arcstats"))
     for name in ("zfs_arc_min", "zfs_arc_max"):
         (tmp_path / name).write_text("0\n")
     (tmp_path / "arcstats").write_text("9 1 0x01\nname type data\nc_min 4 7\nc_max 4 1234\n")
