@@ -226,7 +226,8 @@ def test_a_pool_that_has_lost_too_many_disks_is_told_apart_and_comes_back(storag
     said = storage.refused([])
     assert "pool data is suspended" in said and "zpool clear data" in said
     assert "disk DATA0001 (last seen in slot" in said and "disk DATA0002 (last seen in slot" in said
-    for serial in ("DATA0001", "DATA0002"):
+    # A disk goes into the first free bay: in this order each comes back into the one it was pulled from.
+    for serial in ("DATA0002", "DATA0001"):
         node.fault("disk-insert", serial)
         node.wait_until(f"test -e {BY_ID.format(serial)}")
     # As the runbook says. Whatever ZFS has not taken in by itself, the run does.
@@ -245,6 +246,7 @@ def test_a_destroyed_pools_disks_are_refused(storage: Storage) -> None:
     node.fault("disk-insert", "DATA0003")
     node.fault("disk-swap", "DATA0001,DATA0005")
     node.wait_until(f"test -e {BY_ID.format('DATA0003')} -a -e {BY_ID.format('DATA0001')}")
+    assert node.status()["bays"] == list(DATA)
     said = storage.refused(DATA)
     for serial in DATA:
         assert f"(serial {serial}," in said
@@ -354,3 +356,4 @@ def test_a_power_cut_in_the_creation_is_finished_by_the_next_run(storage: Storag
     entry = storage.succeeds(tags="zfs_pool")
     assert entry["attention"] == [] and storage.is_online()
     assert storage.succeeds(tags="zfs_pool")["changed_tasks"] == []
+    assert node.status()["bays"] == list(DATA), "the node is not as it was found"
