@@ -26,6 +26,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .profile_schema_limits import LIMITS
 from .zfs_properties import canonical
 
 
@@ -482,50 +483,7 @@ SCHEMA: dict[str, Any] = {
                 },
             },
         },
-        "limits": {
-            "type": "section",
-            "description": "Numbers that measured values are judged by.",
-            "keys": {
-                "gpu": {
-                    "type": "section",
-                    "nullable": True,
-                    "description": "For each GPU; null = the node has none.",
-                    "keys": {
-                        "memory_mib": {"type": "int", "min": 1, "description": "Memory as nvidia-smi reports it, MiB."},
-                        "nvlink_links": {"type": "int", "min": 0, "max": 64, "description": "Active NVLink links."},
-                        "nvlink_link_gbytes_per_s": {
-                            "type": "number",
-                            "min": 0,
-                            "description": "Speed of one link as the driver reports it, GB/s.",
-                        },
-                        "uncorrectable_remapped_rows": {
-                            "type": "int",
-                            "min": 0,
-                            "max": 512,
-                            "description": "Rows remapped for uncorrectable errors above which the GPU is replaced.",
-                        },
-                    },
-                },
-                "infiniband": {
-                    "type": "section",
-                    "nullable": True,
-                    "description": "For each InfiniBand port; null = the node has none.",
-                    "keys": {
-                        "rate_gbit_per_s": {
-                            "type": "int",
-                            "choices": [40, 56, 100, 200, 400, 800],
-                            "description": "Rate as ibstat reports it, Gb/s.",
-                        },
-                    },
-                },
-                "file_system_used_percent": {
-                    "type": "int",
-                    "min": 1,
-                    "max": 100,
-                    "description": "Use of a file system, in percent, from which on it counts as full.",
-                },
-            },
-        },
+        "limits": LIMITS,
         "required_checks": {
             "type": "list",
             "description": "Ids of the health checks that must have been assessed: one of them skipped is unknown.",
