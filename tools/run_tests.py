@@ -2,8 +2,11 @@
 """Run the test suite stage by stage and end with a table of durations.
 
 Every stage runs even when an earlier one failed, so that one run shows all that
-is wrong; a stage whose preparation failed is reported as not run, which counts as
+is wrong; a step whose preparation failed is reported as not run, which counts as
 a failure. The whole output of each step is kept in build/test-logs/.
+
+The containers run beside the virtual node: an emulated node keeps one core busy, and
+the containers take the other. Their output is printed in one piece at their end.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +50,7 @@ class Stage:
     says: str
     steps: tuple[Step, ...]
     fast: bool = False
+    beside_next: bool = False
 
 
 @dataclass
@@ -133,11 +138,12 @@ def stages() -> tuple[Stage, ...]:
             Step("molecule-containers", python("tools/molecule_scenarios.py", "containers"), ("container-images",)),
             Step("pytest-container", pytest("-m", "container", "tests/integration"), ("container-images",)),
         ),
+        beside_next=True,
     )
     lab = Stage(
         "lab",
         61,
-        "the virtual node: image if not cached (15), then 46 of boots and plays",
+        "the virtual node: image if not cached (15), then 46 of boots and plays; the containers beside it",
         (
             Step("lab-up", python("-m", "lab", "up")),
             # In this order: from a fresh node to a converged one, drift on that, disks, and the other faults last.
@@ -153,52 +159,105 @@ def stages() -> tuple[Stage, ...]:
     return (static, unit, controller, containers, lab)
 
 
-def run_step(stage: Stage, step: Step, environment: dict[str, str]) -> Outcome:
-    """Run one step, its output on the screen and in its log."""
-    log = LOGS / f"{stage.name}-{step.name}.log"
-    print(f"\n--- {stage.name} / {step.name}: {shlex.join(step.command)[:160]}", flush=True)
-    began = time.monotonic()
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            step.command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        assert process.stdout is not None
-        watchdog = threading.Timer(STEP_LIMIT_S, process.kill)
-        watchdog.start()
+class Screen:
+    """Standard output, shared by stages that run beside each other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        with self._lock:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+
+    def copy(self, logs: list[Path]) -> None:
+        """Whole files in one piece."""
+        self.write(b"".join(log.read_bytes() for log in logs))
+
+
+class Suite:
+    """Runs stages and knows the processes that run, so that an interrupt ends them."""
+
+    def __init__(self) -> None:
+        self._screen = Screen()
+        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg")}
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._broken: set[str] = set()
+
+    def run(self, chosen: Sequence[Stage]) -> list[Outcome]:
+        """What became of each step, in the order of the stages."""
+        outcomes: dict[str, list[Outcome]] = {}
+        beside: list[threading.Thread] = []
         try:
-            with process.stdout:
-                # In pieces as they come, not in lines: pytest's dots are the only sign of life for minutes.
-                while piece := os.read(process.stdout.fileno(), 65536):
-                    file.write(piece)
-                    sys.stdout.buffer.write(piece)
-                    sys.stdout.buffer.flush()
-            code = process.wait()
+            for position, stage in enumerate(chosen):
+                if stage.beside_next and position + 1 < len(chosen):
+                    thread = threading.Thread(target=self._run_beside, args=(stage, outcomes))
+                    thread.start()
+                    beside.append(thread)
+                    continue
+                outcomes[stage.name] = self._run_stage(stage, quiet=False)
+                for thread in beside:
+                    thread.join()
+                beside = []
         except BaseException:
-            process.terminate()
-            process.wait(timeout=60)
+            for process in list(self._running):
+                process.terminate()
+            for thread in beside:
+                thread.join(timeout=60)
             raise
-        finally:
-            watchdog.cancel()
-    seconds = time.monotonic() - began
-    return Outcome(stage.name, step.name, seconds, "passed" if code == 0 else f"failed ({code})", log)
+        return [outcome for stage in chosen for outcome in outcomes[stage.name]]
 
+    def _run_beside(self, stage: Stage, outcomes: dict[str, list[Outcome]]) -> None:
+        outcomes[stage.name] = self._run_stage(stage, quiet=True)
+        self._screen.copy([outcome.log for outcome in outcomes[stage.name] if outcome.log])
 
-def run_stages(chosen: tuple[Stage, ...]) -> list[Outcome]:
-    """Run all steps of the stages in order and return what became of each."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg")}
-    outcomes: list[Outcome] = []
-    broken: set[str] = set()
-    for stage in chosen:
+    def _run_stage(self, stage: Stage, quiet: bool) -> list[Outcome]:
+        outcomes: list[Outcome] = []
         for step in stage.steps:
-            missing = [need for need in step.needs if need in broken]
+            missing = [need for need in step.needs if need in self._broken]
             if missing:
                 outcome = Outcome(stage.name, step.name, 0.0, f"not run (needs {', '.join(missing)})")
             else:
-                outcome = run_step(stage, step, environment)
+                outcome = self._run_step(stage, step, quiet)
             if outcome.result != "passed":
-                broken.add(step.name)
+                self._broken.add(step.name)
             outcomes.append(outcome)
-    return outcomes
+        return outcomes
+
+    def _run_step(self, stage: Stage, step: Step, quiet: bool) -> Outcome:
+        """Run one step, its output in its log and, unless quiet, on the screen as it comes."""
+        log = LOGS / f"{stage.name}-{step.name}.log"
+        began = time.monotonic()
+        with log.open("wb") as file:
+
+            def put(data: bytes) -> None:
+                file.write(data)
+                if not quiet:
+                    self._screen.write(data)
+
+            put(f"\n--- {stage.name} / {step.name}: {shlex.join(step.command)[:160]}\n".encode())
+            process = subprocess.Popen(
+                step.command, cwd=REPOSITORY, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            self._running.add(process)
+            assert process.stdout is not None
+            watchdog = threading.Timer(STEP_LIMIT_S, process.kill)
+            watchdog.start()
+            try:
+                with process.stdout:
+                    # In pieces as they come, not in lines: pytest's dots are the only sign of life for minutes.
+                    while piece := os.read(process.stdout.fileno(), 65536):
+                        put(piece)
+                code = process.wait()
+            except BaseException:
+                process.terminate()
+                process.wait(timeout=60)
+                raise
+            finally:
+                watchdog.cancel()
+                self._running.discard(process)
+        seconds = time.monotonic() - began
+        return Outcome(stage.name, step.name, seconds, "passed" if code == 0 else f"failed ({code})", log)
 
 
 def print_table(chosen: tuple[Stage, ...], outcomes: list[Outcome], total: float) -> None:
@@ -248,7 +307,7 @@ def main() -> int:
     compare = Step("compare", python("-m", "tests.machine_state", "compare", str(MACHINE_STATE)), ("record",))
     machine = {name: Stage(name, 1, "", (step,)) for name, step in (("before", record), ("after", compare))}
     plan = (machine["before"], *chosen, machine["after"]) if watched else chosen
-    outcomes = run_stages(plan)
+    outcomes = Suite().run(plan)
     print_table(plan, outcomes, time.monotonic() - began)
     return 0 if all(outcome.result == "passed" for outcome in outcomes) else 1
 

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suite's runner: a step that needs a failed one is not run; stages that run side by side do not mix their output."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tools import run_tests
+from tools.run_tests import Stage, Step, Suite
+
+
+@pytest.fixture(autouse=True)
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(run_tests, "LOGS", tmp_path)
+    return tmp_path
+
+
+def step(name: str, script: str, *needs: str) -> Step:
+    return Step(name, ("sh", "-c", script), needs)
+
+
+def results(*stages: Stage) -> dict[str, str]:
+    return {outcome.step: outcome.result for outcome in Suite().run(stages)}
+
+
+def test_what_needs_a_failed_step_is_not_run_and_the_rest_is() -> None:
+    first = Stage("first", 1, "", (step("bad", "exit 3"), step("after", "true", "bad"), step("other", "true")))
+    second = Stage("second", 1, "", (step("later", "true", "bad"), step("last", "true")))
+    assert results(first, second) == {
+        "bad": "failed (3)",
+        "after": "not run (needs bad)",
+        "other": "passed",
+        "later": "not run (needs bad)",
+        "last": "passed",
+    }
+
+
+def test_stages_beside_each_other_run_at_once_and_the_first_prints_in_one_piece(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    beside = Stage("beside", 1, "", (step("a", "echo a1; sleep 1; echo a2"), step("b", "echo b1")), beside_next=True)
+    main = Stage("main", 1, "", tuple(step(f"m{number}", f"echo m{number}; sleep 0.7") for number in range(3)))
+    began = time.monotonic()
+    names = list(results(beside, main, Stage("end", 1, "", (step("e", "echo e1"),))))
+    assert names == ["a", "b", "m0", "m1", "m2", "e"], "in the order of the stages"
+    assert time.monotonic() - began < 3.1
+    lines = [line for line in capfdbinary.readouterr().out.decode().splitlines() if line and not line.startswith("---")]
+    first = lines.index("a1")
+    assert lines[first : first + 3] == ["a1", "a2", "b1"] and lines[-1] == "e1" and len(lines) == 7
+
+
+def test_a_stage_that_is_alone_at_the_end_prints_as_it_goes(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert results(Stage("only", 1, "", (step("a", "echo a1"),), beside_next=True)) == {"a": "passed"}
+    assert b"a1" in capfdbinary.readouterr().out
+
+
+def test_an_interrupt_ends_both(logs: Path) -> None:
+    beside = Stage("beside", 1, "", (step("a", "exec sleep 60"),), beside_next=True)
+    main = Stage("main", 1, "", (step("m", "exec sleep 60"),))
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Suite().run((beside, main))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 20
+
+
+def test_every_need_is_a_step() -> None:
+    steps = [one for stage in run_tests.stages() for one in stage.steps]
+    names = {one.name for one in steps}
+    assert all(need in names for one in steps for need in one.needs) and len(names) == len(steps)
+    assert sys.executable in {one.command[0] for one in steps}
