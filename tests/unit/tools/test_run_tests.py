@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suite's runner: a step that needs a failed one is not run; stages that run side by side do not mix their output."""
+"""The runner of the suite: what needs a failed step is not run, and stages side by side do not mix their output."""
 
 import signal
 import sys
