@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lab import life_cycle
+from lab import gpu_stand_in, life_cycle
 from lab.errors import LabError
 from lab.image import find_image, list_images
 from lab.lab_directory import LabDirectory
@@ -25,6 +25,7 @@ FAULTS = {
     "disk-swap": "SERIAL,SERIAL: exchange the bays of two disks",
     "disk-serial": "SERIAL=SHOWN: let a disk report SHOWN as its serial; SERIAL= blank, SERIAL=SERIAL its own",
     "disk-blank": "SERIAL: make one in the drawer a new, empty one",
+    "gpu": "STATE | none: let nvidia-smi on the node answer as in a recorded state (no GPU is emulated)",
     "network": "cut | restore",
     "power": "off (button) | on | cut (hard) | cycle (hard, then on)",
 }
@@ -131,6 +132,10 @@ def _fault(lab: LabDirectory, name: str, kind: str, words: list[str]) -> None:
     allowed = {"network": ("cut", "restore"), "power": ("off", "on", "cut", "cycle")}.get(kind)
     if allowed and what not in allowed:
         raise LabError(f"fault {kind} takes {', '.join(allowed)}, not {what!r}")
+    if kind == "gpu":
+        gpu_stand_in.install(lab, name, what)
+        life_cycle.say(f"{name}: nvidia-smi {what}: done")
+        return
     state = ask(lab.node(name), kind, {FAULT_ARGUMENT[kind]: what})
     boots = kind == "clock" or (kind == "power" and what in ("on", "cycle"))
     if boots and state["network"] == "up":
