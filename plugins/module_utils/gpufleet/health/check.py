@@ -13,7 +13,10 @@ Profile = Mapping[str, Any]
 
 
 class Check(NamedTuple):
-    """id: stable, dotted, such as gpu.ecc. needs: ids of all probes whose facts or raw results the function reads.
+    """id: stable, dotted, such as gpu.ecc. needs: the probes without whose answer it cannot pass.
+
+    also: probes that it reads where they answered, such as a second witness; without them it may still pass. It can
+    read no others.
 
     The function's docstring is the documentation: what it protects against, then "Source:" and where that comes from.
     It yields one finding for each component that is not as it should be, or one `ok` finding that says what was seen.
@@ -24,6 +27,12 @@ class Check(NamedTuple):
     id: str
     function: Callable[[NodeEvidence, Profile], Iterable[Finding]]
     needs: tuple[str, ...]
+    also: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """All probes that the function may ask for."""
+        return self.needs + self.also
 
     @property
     def documentation(self) -> str:

@@ -36,7 +36,7 @@ def choose(checks: Sequence[Check], names: Iterable[str]) -> list[Check]:
 
 def probes_for(checks: Iterable[Check], probes: Sequence[Probe]) -> list[Probe]:
     """The probes that these checks read, in the order of the table."""
-    needed = {probe for check in checks for probe in check.needs}
+    needed = {probe for check in checks for probe in check.reads}
     return [probe for probe in probes if probe.id in needed]
 
 
@@ -90,7 +90,7 @@ def _required(finding: Finding) -> Finding:
 def _run(check: Check, evidence: NodeEvidence, profile: Profile) -> list[Finding]:
     found: list[Finding] = []
     try:
-        for finding in check.function(evidence.only(check.needs), profile):
+        for finding in check.function(evidence.only(check.reads), profile):
             found.append(_checked(finding))
     except NoEvidence as error:
         found.append(unknown("node", error))
@@ -103,7 +103,7 @@ def _run(check: Check, evidence: NodeEvidence, profile: Profile) -> list[Finding
                 f"the check itself failed: {last[-1]}",
                 action="none",
                 advice="this is a fault of gpufleet: report it with a capture of the node (node-health capture)",
-                evidence=tuple(Evidence(probe) for probe in check.needs) + (Evidence("", " | ".join(last[-5:-1])),),
+                evidence=tuple(Evidence(probe) for probe in check.reads) + (Evidence("", " | ".join(last[-5:-1])),),
             )
         )
     return found or [Finding("node", "unknown", "the check said nothing, which is a fault of gpufleet")]
