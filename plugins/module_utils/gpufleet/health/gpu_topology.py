@@ -96,7 +96,8 @@ def _row(
 ) -> None:
     if len(cells) < len(devices):
         raise ParseError(f"line {number}: the row of {name} has {len(cells)} of {len(devices)} columns")
-    for other, cell in zip(devices, cells):
+    for column, other in enumerate(devices):
+        cell = cells[column]
         if not _CELL.fullmatch(cell) or (cell == "X") != (name == other):
             raise ParseError(f"line {number}: no connection of {name} and {other} is called {cell!r}")
         paths[name, other] = cell

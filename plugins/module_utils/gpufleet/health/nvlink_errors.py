@@ -48,9 +48,9 @@ class LinkCounters(NamedTuple):
 
 
 class ErrorsOfGpu(NamedTuple):
-    """index: nvidia-smi's. uuid: "" where none is printed. answer: "links", "all inactive" or "mig"."""
+    """number: the GPU's index in nvidia-smi. uuid: "" where none is printed. answer: "links", "all inactive" or "mig"."""
 
-    index: int
+    number: int
     name: str
     uuid: str
     answer: str
@@ -74,7 +74,7 @@ def errors_of_gpus(text: str) -> tuple[ErrorsOfGpu, ...]:
         header = _GPU.fullmatch(line)
         if header:
             index = int(header.group(1))
-            if any(gpu.index == index for gpu in gpus):
+            if any(gpu.number == index for gpu in gpus):
                 raise ParseError(f"line {number}: GPU {index} is printed a second time: {line!r}")
             gpus.append(ErrorsOfGpu(index, header.group(2), header.group(3) or "", "links", ()))
             continue
@@ -101,19 +101,18 @@ def _with_line(gpu: ErrorsOfGpu, number: int, line: str) -> ErrorsOfGpu:
             raise ParseError(f"line {number}: {name} of link {link} is printed a second time: {line!r}")
         return gpu._replace(links=(*gpu.links[:-1], LinkCounters(link, (*before, counter))))
     if gpu.links and link < gpu.links[-1].number:
-        raise ParseError(f"line {number}: link {link} of GPU {gpu.index} comes after link {gpu.links[-1].number}")
+        raise ParseError(f"line {number}: link {link} of GPU {gpu.number} comes after link {gpu.links[-1].number}")
     return gpu._replace(links=(*gpu.links, LinkCounters(link, (counter,))))
 
 
 def _same_counters_on_each_link(gpu: ErrorsOfGpu) -> None:
-    names = [{counter.name for counter in link.counters} for link in gpu.links]
-    everything = set().union(*names)
+    everything = {counter.name for link in gpu.links for counter in link.counters}
     if everything & set(OLDER_COUNTERS):
         everything |= set(OLDER_COUNTERS)
-    for link, present in zip(gpu.links, names):
-        if present != everything:
-            lost = ", ".join(sorted(everything - present))
-            raise ParseError(f"link {link.number} of GPU {gpu.index} has no line for {lost}: the output is not whole")
+    for link in gpu.links:
+        lost = ", ".join(sorted(everything - {counter.name for counter in link.counters}))
+        if lost:
+            raise ParseError(f"link {link.number} of GPU {gpu.number} has no line for {lost}: the output is not whole")
 
 
 PROBES: tuple[Probe, ...] = (

@@ -41,9 +41,9 @@ class Nvlink(NamedTuple):
 
 
 class NvlinksOfGpu(NamedTuple):
-    """index: nvidia-smi's. answer: "links" (as listed, perhaps none), "all inactive" (the sentence) or "mig"."""
+    """number: the GPU's index in nvidia-smi. answer: "links" (as listed, perhaps none), "all inactive" (the sentence) or "mig"."""
 
-    index: int
+    number: int
     name: str
     uuid: str
     answer: str
@@ -74,7 +74,7 @@ def nvlinks_of_gpus(text: str) -> tuple[NvlinksOfGpu, ...]:
         header = _GPU.fullmatch(line)
         if header:
             index, name, uuid = int(header.group(1)), header.group(2), header.group(3)
-            if any(gpu.index == index or gpu.uuid == uuid for gpu in gpus):
+            if any(gpu.number == index or gpu.uuid == uuid for gpu in gpus):
                 raise ParseError(f"line {number}: GPU {index} ({uuid}) is printed a second time: {line!r}")
             gpus.append(NvlinksOfGpu(index, name, uuid, "links", ()))
             continue
@@ -93,7 +93,7 @@ def _with_line(gpu: NvlinksOfGpu, number: int, line: str) -> NvlinksOfGpu:
         raise ParseError(f"line {number}: neither a GPU nor a link: {line!r}")
     link = int(match.group(1))
     if gpu.links and link <= gpu.links[-1].number:
-        raise ParseError(f"line {number}: link {link} of GPU {gpu.index} comes after link {gpu.links[-1].number}")
+        raise ParseError(f"line {number}: link {link} of GPU {gpu.number} comes after link {gpu.links[-1].number}")
     speed = _SPEED.fullmatch(match.group(2))
     if speed is None and not _INACTIVE.fullmatch(match.group(2)):
         raise ParseError(f"line {number}: neither a speed in GB/s nor <inactive>: {line!r}")
