@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from .profile_schema_limits import LIMITS
@@ -44,6 +44,8 @@ class Problem(NamedTuple):
 
 
 _HEX4 = {"pattern": "[0-9a-f]{4}", "pattern_help": 'four lower-case hexadecimal digits in quotes, e.g. "10de"'}
+
+_CHECK = r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*"
 
 _MATCH_RULE: dict[str, Any] = {
     "type": "section",
@@ -486,12 +488,27 @@ SCHEMA: dict[str, Any] = {
         "limits": LIMITS,
         "required_checks": {
             "type": "list",
-            "description": "Ids of the health checks that must have been assessed: one of them skipped is unknown.",
+            "description": "Health checks that must have been assessed: one of them skipped is unknown.",
             "items": {
                 "type": "str",
-                "pattern": r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*",
+                "pattern": _CHECK,
                 "pattern_help": "the id of a check, e.g. gpu.ecc",
-                "description": "One id.",
+                "description": "One id, or a prefix of whole words: gpu stands for all gpu.* checks.",
+            },
+        },
+        "skip_checks": {
+            "type": "map",
+            "optional": True,
+            "pattern": rf"{_CHECK}(@\S.*)?",
+            "pattern_help": "the id of a check, with @ and a pattern of components behind it if only these are meant, "
+            'e.g. "pcie.link@*0000:9b:00.0*"',
+            "description": "Health checks that are not judged, by id or prefix (see required_checks); behind @ a shell "
+            "pattern of the components meant.",
+            "values": {
+                "type": "str",
+                "nullable": True,
+                "description": "The reason, which every report shows; null = judged after all, so that an override "
+                "can take back what a wider layer skips.",
             },
         },
     },
@@ -670,12 +687,31 @@ _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
 }
 
 
-def validate(profile: Any) -> list[Problem]:
+def validate(profile: Any, checks: Collection[str] | None = None) -> list[Problem]:
     """All that is wrong with a profile (a merged one, as roles see it); an empty list when nothing is.
 
     :arg profile: the data of a profile file, deep-merged with its override layers.
+    :arg checks: the ids of all health checks and their prefixes; None where nobody knows them.
     """
-    return _check(SCHEMA, profile, "")
+    problems = _check(SCHEMA, profile, "")
+    if checks is not None and isinstance(profile, dict):
+        problems += _unknown_checks(profile, checks)
+    return problems
+
+
+def _unknown_checks(profile: dict[str, Any], checks: Collection[str]) -> list[Problem]:
+    required, skipped = profile.get("required_checks"), profile.get("skip_checks")
+    named = []
+    # what is of the wrong type is a problem already
+    if isinstance(required, list):
+        named += [(f"required_checks[{number}]", str(name)) for number, name in enumerate(required)]
+    if isinstance(skipped, dict):
+        named += [(f"skip_checks.{name}", str(name).partition("@")[0]) for name in skipped]
+    return [
+        Problem(where, "the id of a health check, or a prefix of one", repr(name), did_you_mean(name, sorted(checks)))
+        for where, name in named
+        if name not in checks
+    ]
 
 
 def did_you_mean(word: str, known: Any) -> str:

@@ -96,6 +96,9 @@ REFUSED = [
     ("limits.infiniband.rate_gbit_per_s", 399, "limits.infiniband.rate_gbit_per_s", "one of 40", "399", None),
     ("firmware.bios", {"version": 2.7}, "firmware.bios.version", "a string or null", "2.7", "in quotes"),
     ("required_checks", ["GPU"], "required_checks[0]", "the id of a check", "'GPU'", None),
+    ("skip_checks", {"gpu.ecc": ""}, "skip_checks.gpu.ecc", "a string that is not empty", "''", None),
+    ("skip_checks", {"gpu.ecc@": "x"}, "skip_checks.gpu.ecc@", "the id of a check, with @", "'gpu.ecc@'", None),
+    ("skip_checks", ["gpu.ecc"], "skip_checks", "a section of keys", "a list", None),
     ("schema", 2, "schema", "one of 1", "2", None),
     ("packages.zfs.source", "dmks", "packages.zfs.source", "one of distro", "'dmks'", "'dkms'?"),
     (
@@ -229,3 +232,28 @@ def test_describe_finds_keys_below_maps() -> None:
     assert describe("devices.gpu.count")["type"] == "int"
     with pytest.raises(KeyError):
         describe("devices.gpu.cuont")
+
+
+CHECKS = {"gpu", "gpu.ecc", "pcie", "pcie.link"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"gpu.ecc": "ticket 4711"}, {"gpu": None}, {"pcie.link@*0000:9b:00.0*": "the slot is x8"}],
+)
+def test_checks_are_skipped_by_id_prefix_and_component(value: dict[str, Any]) -> None:
+    assert validate(changed("skip_checks", value), CHECKS) == []
+
+
+def test_a_check_that_does_not_exist_is_refused_where_the_checks_are_known() -> None:
+    profile = {**changed("required_checks", ["gpu.ec", "pcie"]), "skip_checks": {"pcie.lnk@GPU 3*": "ticket 4711"}}
+    assert validate(profile) == []
+    assert [(problem.path, problem.hint) for problem in validate(profile, CHECKS)] == [
+        ("required_checks[0]", "did you mean 'gpu.ecc'?"),
+        ("skip_checks.pcie.lnk@GPU 3*", "did you mean 'pcie.link'?"),
+    ]
+
+
+def test_unknown_checks_are_named_beside_other_mistakes() -> None:
+    profile = {**changed("required_checks", ["gpu.ec"]), "skip_checks": ["x"], "schema": 2}
+    assert [problem.path for problem in validate(profile, CHECKS)] == ["schema", "skip_checks", "required_checks[0]"]
