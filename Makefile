@@ -6,7 +6,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 NODE ?= lab-node-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all demo lab-up lab-down lab-status lab-ssh lab-reset test test-fast lint bench lock clean
+.PHONY: help setup setup-all demo lab-up lab-down lab-status lab-ssh lab-reset test test-fast lint bench docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ lint: setup ## static checks only
 
 bench: setup ## count host-tasks and controller time on the running lab node, then 511 simulated hosts
 	bench/host_tasks --playbook site.yml --hosts 511
+
+docs: setup ## write the list of health checks in docs/health-checks.md
+	python tools/write_check_list.py
 
 lock: setup ## renew the lock files of requirements/ after changing a pin
 	cd requirements && for name in run dev; do \
