@@ -4,9 +4,9 @@
 import re
 
 import pytest
-
 from ansible.module_utils.gpufleet.health.check import Check
 from ansible.module_utils.gpufleet.health.registry import CHECKS, PROBES
+
 from tools.write_check_list import DOCUMENT, rewritten
 
 PROBE_IDS = {probe.id for probe in PROBES}
