@@ -20,6 +20,10 @@ description:
     says which and ends with exit code 75 (EX_TEMPFAIL) before it did anything on any node.
   - A task result may carry C(gpufleet.attention), a list of C(reason), C(next_step) and C(severity) (warn or fail),
     and C(gpufleet.facts), a dict. A failed result may carry C(next_step).
+  - C(gpufleet.facts.health) is the result of a health check. A node without one, though M(node_health) was meant to
+    judge it, is C(unknown). Nodes are compared with each other by C(comparison) in it, and those that differ from the
+    majority need attention; that does not change the exit code.
+  - A failed task that carries C(gpufleet.attention) is told by these notes.
   - C(host_tasks) counts every task result of a node once, and each item of a loop instead of its task.
   - Outcomes are failed, timed_out, unreachable, not_run, attention, changed and ok. A rescued or ignored failure is
     no failure.
@@ -68,6 +72,8 @@ from ansible.release import __version__ as ansible_version
 # sysexits.h EX_TEMPFAIL: "try again later"; no exit code of ansible-playbook itself.
 EXIT_LOCKED = 75
 
+# A node that this task is meant for and that gives no verdict is unknown.
+_HEALTH_CHECKS = frozenset({"node_health", "ansible.legacy.node_health"})
 _ENDING_METAS = frozenset({"end_host", "end_batch", "end_play"})
 
 
@@ -187,6 +193,8 @@ class CallbackModule(CallbackBase):
         self._look_for_stopped()
         self._current_task = task
         self._ends_on_purpose = task._get_meta() in _ENDING_METAS if task.action in C._ACTION_META else False
+        if self._report is not None and task.action in _HEALTH_CHECKS:
+            self._report.judged.update(self._batch)
 
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
         """A handler is a task like others."""

@@ -54,7 +54,8 @@ _UNREACHABLE_DEFAULT = "ping the node and try ssh by hand; no answer: check powe
 class Failure:
     """One failed or unreachable result of one node.
 
-    ``kind`` is failed, timed_out or unreachable; ``reason`` one line; ``message`` all of it.
+    ``kind`` is failed, timed_out or unreachable; ``reason`` one line; ``message`` all of it. ``explained``: notes of
+    the same result (``gpufleet.attention``) tell more than the message.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class Failure:
     task: str
     role: str
     path: str
+    explained: bool = False
 
 
 def describe(
@@ -104,7 +106,9 @@ def describe(
         step = own_step or "mend the cause (the whole message: 'failures' in report.json), then run again"
         if hidden and not own_step:
             step = f"the message is hidden by no_log: do by hand on the node what '{where}' does, to see it"
-    return Failure(kind, reason, step, message[:MESSAGE_LIMIT], task, role, path)
+    told = result.get("gpufleet")
+    explained = isinstance(told, Mapping) and bool(told.get("attention"))
+    return Failure(kind, reason, step, message[:MESSAGE_LIMIT], task, role, path, explained)
 
 
 def full_message(result: Mapping[str, Any]) -> str:

@@ -21,11 +21,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .failure_reason import Failure
+from .fleet_comparison import differences
 from .screen_text import clean_data, clean_text
 
 # From worst to best. A node that never got its turn is no success, so not_run comes before ok.
 OUTCOMES = ("failed", "timed_out", "unreachable", "not_run", "attention", "changed", "ok")
 NEEDS_ATTENTION = frozenset(OUTCOMES[:5])
+# Of facts.health.verdict, from best to worst (finding.STATUSES).
+VERDICTS = ("ok", "warn", "unknown", "fail")
 COUNTERS = ("ok", "changed", "failed", "skipped", "unreachable", "rescued", "ignored")
 
 
@@ -58,9 +61,14 @@ class NodeRecord:
         return "changed" if self.counts["changed"] else "ok"
 
     def needs(self) -> list[dict[str, str]]:
-        """Everything that asks for a person: failures, a missed turn, notes of tasks."""
+        """Everything that asks for a person: failures, a missed turn, notes of tasks.
+
+        A failure that its task explains by notes (a health check with its findings) is told by these.
+        """
         lines = []
         for failure in self.failures:
+            if failure.explained:
+                continue
             where = f"{failure.role} : {failure.task}" if failure.role else failure.task
             lines.append(
                 {
@@ -73,8 +81,19 @@ class NodeRecord:
         if self.not_run and not self.failures:
             step = "mend what stopped the run, then run again with --limit @attention.limit"
             lines.append({"reason": self.not_run, "next_step": step, "severity": "fail", "kind": "not_run"})
-        lines += [{**note, "kind": "attention"} for note in self.attention]
+        kinds = dict.fromkeys(("fail", "warn"), "attention")
+        explained = [failure.kind for failure in self.failures if failure.explained]
+        if explained:
+            worst = max((note["severity"] for note in self.attention), key=("warn", "fail").index)
+            kinds[worst] = explained[0]
+        lines += [{**note, "kind": kinds[note["severity"]]} for note in self.attention]
         return lines
+
+    @property
+    def verdict(self) -> str | None:
+        """The verdict of the health check, None where none was meant to run here."""
+        health = self.facts.get("health")
+        return health.get("verdict") if isinstance(health, Mapping) else None
 
     def to_dict(self) -> dict[str, Any]:
         """The node as report.json has it."""
@@ -121,6 +140,8 @@ class RunReport:
     interrupted: str = ""  # what ended the run before its end, '' where nothing did
     exit: int | None = None
     elapsed_s: float = 0.0
+    # nodes that a health check was meant to judge
+    judged: set[str] = field(default_factory=set)
     _clock: float = field(default_factory=time.monotonic)
     _stopped: dict[str, str] = field(default_factory=dict)
     _items: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -190,6 +211,17 @@ class RunReport:
         self.elapsed_s = round(time.monotonic() - self._clock, 3)
         for name, record in self.nodes.items():
             record.not_run = self._why_not_run(name, record, current_task)
+            if name in self.judged and record.verdict not in VERDICTS:
+                needs = record.needs()
+                why = needs[0]["reason"] if needs else "the health check gave no answer"
+                record.facts["health"] = {"verdict": "unknown", "why": why}
+        compared = {
+            name: record.facts["health"]["comparison"]
+            for name, record in self.nodes.items()
+            if record.verdict is not None and "comparison" in record.facts["health"]
+        }
+        for name, notes in differences(compared).items():
+            self.nodes[name].attention += notes
 
     def _why_not_run(self, name: str, record: NodeRecord, current_task: str) -> str:
         if name in self._stopped:
@@ -227,6 +259,9 @@ class RunReport:
         for counter in COUNTERS:
             totals[counter] = sum(record.counts[counter] for record in self.nodes.values())
         totals["host_tasks"] = sum(record.host_tasks for record in self.nodes.values())
+        if self.judged:
+            verdicts = Counter(record.verdict for record in self.nodes.values())
+            totals["verdicts"] = {verdict: verdicts[verdict] for verdict in VERDICTS}
         return {
             "schema": 1,
             "playbook": self.playbook,

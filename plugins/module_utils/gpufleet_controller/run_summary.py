@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .failure_reason import grouping_key
 from .node_names import short_names
-from .run_report import COUNTERS, OUTCOMES, NodeRecord, RunReport
+from .run_report import COUNTERS, OUTCOMES, VERDICTS, NodeRecord, RunReport
 from .screen_text import cut, duration
 
 # Best first on screen: the eye ends at the bad ones, right above their reasons.
@@ -46,6 +46,7 @@ def summary_lines(report: RunReport, width: int) -> list[Line]:
     if report.interrupted:
         lines.append(Line(f"  The run did not come to its end: {report.interrupted}", "error"))
     lines += _outcome_lines(report, width)
+    lines += _health_lines(report, width)
     lines += _changed_lines(report, width)
     lines += _controller_lines(report.controller, width)
     lines += _attention_lines(report, width)
@@ -82,6 +83,20 @@ def _outcome_lines(report: RunReport, width: int) -> list[Line]:
         lines.append(Line(head + short_names(names, max(width - len(head), 30)), tones.get(outcome, "error")))
     # every run has this line, so that "changed=0" of a converged fleet can be looked for
     lines.append(Line(f"  {'all':<12}{len(report.nodes):>5}  {_counts(list(report.nodes.values()))}"))
+    return lines
+
+
+def _health_lines(report: RunReport, width: int) -> list[Line]:
+    """The verdicts, where nodes were judged."""
+    if not report.judged:
+        return []
+    tones = {"ok": "ok", "warn": "warn"}
+    lines = [Line(""), Line("Health:")]
+    for verdict in VERDICTS:
+        names = [name for name, record in report.nodes.items() if record.verdict == verdict]
+        if names:
+            head = f"  {verdict:<12}{len(names):>5}  "
+            lines.append(Line(head + short_names(names, max(width - len(head), 30)), tones.get(verdict, "error")))
     return lines
 
 
