@@ -48,7 +48,7 @@ class LinkCounters(NamedTuple):
 
 
 class ErrorsOfGpu(NamedTuple):
-    """number: the GPU's index in nvidia-smi. uuid: "" where none is printed. answer: "links", "all inactive" or "mig"."""
+    """number: the GPU's index in nvidia-smi. uuid: "" where none is printed. answer: links, all inactive or mig."""
 
     number: int
     name: str

@@ -41,7 +41,10 @@ class Nvlink(NamedTuple):
 
 
 class NvlinksOfGpu(NamedTuple):
-    """number: the GPU's index in nvidia-smi. answer: "links" (as listed, perhaps none), "all inactive" (the sentence) or "mig"."""
+    """number: the GPU's index in nvidia-smi.
+
+    answer: "links" (as listed, perhaps none), "all inactive" (the sentence) or "mig".
+    """
 
     number: int
     name: str
