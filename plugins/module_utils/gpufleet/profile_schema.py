@@ -26,6 +26,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from .profile_schema_gpu import PLATFORM_GPU
 from .profile_schema_limits import LIMITS
 from .zfs_properties import canonical
 
@@ -377,6 +378,7 @@ SCHEMA: dict[str, Any] = {
                     "description": "PCIe ACS redirection on the bridges between paired devices: off (peer-to-peer "
                     "traffic stays below the switch), or keep as found (virtual machines need it).",
                 },
+                "gpu": PLATFORM_GPU,
                 "bios": {
                     "type": "map",
                     "pattern": "[A-Za-z][A-Za-z0-9]*",
@@ -431,6 +433,19 @@ SCHEMA: dict[str, Any] = {
                             "nullable": True,
                             "description": "Exact package version with source distro; null = the distribution's "
                             "candidate, then held.",
+                        },
+                    },
+                },
+                "nvidia_driver": {
+                    "type": "section",
+                    "description": "The NVIDIA driver: kernel module, library and GSP firmware are of one version.",
+                    "keys": {
+                        "version": {
+                            "type": "str",
+                            "nullable": True,
+                            "pattern": r"\d+\.\d+(\.\d+)?",
+                            "pattern_help": 'a version as nvidia-smi prints it, in quotes, e.g. "535.183.01"',
+                            "description": "Exact version; null = not judged.",
                         },
                     },
                 },

@@ -5,32 +5,26 @@ from __future__ import annotations
 
 from typing import Any
 
-_GPU: dict[str, Any] = {
-    "type": "section",
-    "nullable": True,
-    "description": "For each GPU; null = the node has none.",
-    "keys": {
-        "memory_mib": {"type": "int", "min": 1, "description": "Memory as nvidia-smi reports it, MiB."},
-        "nvlink_links": {"type": "int", "min": 0, "max": 64, "description": "Active NVLink links."},
-        "nvlink_link_gbytes_per_s": {
-            "type": "number",
-            "min": 0,
-            "description": "Speed of one link as the driver reports it, GB/s.",
-        },
-        "uncorrectable_remapped_rows": {
-            "type": "int",
-            "min": 0,
-            "max": 512,
-            "description": "Rows remapped for uncorrectable errors above which the GPU is replaced.",
-        },
-    },
-}
+from .profile_schema_gpu import LIMITS_GPU
 
 LIMITS: dict[str, Any] = {
     "type": "section",
     "description": "Numbers that measured values are judged by.",
     "keys": {
-        "gpu": _GPU,
+        "gpu": LIMITS_GPU,
+        "nvlink": {
+            "type": "section",
+            "nullable": True,
+            "description": "For each NVLink; null = the node has none.",
+            "keys": {
+                "max_errors_per_link": {
+                    "type": "int",
+                    "min": 1,
+                    "description": "Errors of one kind on one link since the driver was loaded above which the GPU is "
+                    "taken out of service; fewer are a warning.",
+                },
+            },
+        },
         "infiniband": {
             "type": "section",
             "nullable": True,
