@@ -40,7 +40,9 @@ def check_state(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     joined, faults = [], []
     for gpu in report.gpus:
         state, status = gpu.fabric.state, gpu.fabric.status
-        gone = _gone(gpu, state) or (_gone(gpu, status) if not _is_none(state) else None)
+        # beside a state that can be read, "Unknown Error" is not a failure to read, but what NVML has as the status
+        is_error = isinstance(state, str) and isinstance(status, Absent) and status.kind == "error"
+        gone = _gone(gpu, state) or (None if is_error or _is_none(state) else _gone(gpu, status))
         if gone:
             faults.append(gone)
         elif state == "Completed" and status == "Success":

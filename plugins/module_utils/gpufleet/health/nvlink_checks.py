@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from .check import Check, Profile
 from .finding import Evidence, Finding
 from .gpu_findings import no_gpus
-from .gpu_models import limit
+from .gpu_models import expected_of
 from .node_evidence import NodeEvidence
 from .nvidia_smi_query import QUERY
 from .nvlink_evidence import STATUS, GpuNvlinks, gpu_nvlinks, lines_of, not_printed, numbers
@@ -175,7 +175,7 @@ def check_speed(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     if not active and not found:
         yield Finding("node", "skipped", "no active NVLink whose speed could be judged", evidence=(Evidence(STATUS),))
         return
-    expected = {one.gpu.index: limit(profile, one.gpu.device_id, "nvlink_link_gbytes_per_s") for one in active}
+    expected = {one.gpu.index: expected_of(profile, one.gpu, "nvlink_link_gbytes_per_s") for one in active}
     slow = [(one, _slow(one, expected[one.gpu.index])) for one in active]
     slow = [(one, links) for one, links in slow if links]
     if len(slow) == len(active) > 1 and all(len(links) == len(one.links.active) for one, links in slow if one.links):

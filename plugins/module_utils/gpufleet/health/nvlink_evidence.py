@@ -10,7 +10,7 @@ from .check import Profile
 from .evaluation import READ_ERROR_ADVICE
 from .finding import Evidence, Finding
 from .gpu_facts import Gpu, GpuReport
-from .gpu_models import limit
+from .gpu_models import expected_of
 from .node_evidence import NodeEvidence
 from .nvidia_smi_query import QUERY
 from .nvlink_status import NvlinksOfGpu
@@ -47,7 +47,7 @@ def gpu_nvlinks(evidence: NodeEvidence, profile: Profile) -> list[GpuNvlinks]:
     printed = {link.number for answer in answers for link in answer.links}
     found = []
     for gpu in report.gpus:
-        expected = limit(profile, gpu.device_id, "nvlink_links")
+        expected = expected_of(profile, gpu, "nvlink_links")
         whole = None if expected is None else int(expected)
         links = by_number.get(gpu.index)
         found.append(GpuNvlinks(gpu, links, whole, _gap(links, whole, printed)))
