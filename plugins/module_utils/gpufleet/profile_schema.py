@@ -93,6 +93,13 @@ _DEVICE_CLASS: dict[str, Any] = {
                 "width": {"type": "int", "choices": [1, 2, 4, 8, 16], "description": "Number of lanes."},
             },
         },
+        "max_read_request_bytes": {
+            "type": "int",
+            "nullable": True,
+            "optional": True,
+            "choices": [128, 256, 512, 1024, 2048, 4096],
+            "description": "MaxReadReq that each of them must be set to at least, in bytes; null = not judged.",
+        },
         "pair_with": {
             "type": "str",
             "nullable": True,
