@@ -12,7 +12,7 @@ from ..profile_schema import did_you_mean, validate
 from . import fault_history, policy
 from .capture import CaptureError, read_capture, write_capture
 from .check import Check, Profile
-from .comparison_facts import comparison
+from .comparison_facts import COMPARED, comparison
 from .evaluation import choose, evaluate, probes_for
 from .finding import Finding
 from .node_evidence import NodeEvidence
@@ -114,13 +114,12 @@ def run_health(
     when: float | None = time.time()
     if asked.replay_from is None:
         chosen = _without_heavy(chosen, probes, [*asked.names, *profile.get("required_checks", ())])
-        results = run_probes(probes_for(chosen, probes), asked.deadline_s)
+        results = run_probes(_wanted(chosen, probes, asked), asked.deadline_s)
     else:
         try:
             when, results = read_capture(asked.replay_from)
         except CaptureError as error:
             raise InputError([f"replay_from: {error}"]) from error
-    wanted = probes_for(chosen, probes)
     findings = evaluate(chosen, probes, results, profile, {**_skips_of(profile), **asked.skip})
     notes = []
     if asked.history is not None:
@@ -135,7 +134,7 @@ def run_health(
         "verdict": policy.verdict(findings),
         "action": policy.action(findings),
         "findings": [report_finding(finding) for finding in findings],
-        "probes": {probe.id: _outcome(probe, results.get(probe.id)) for probe in wanted},
+        "probes": {probe.id: _outcome(probe, results.get(probe.id)) for probe in _wanted(chosen, probes, asked)},
         "elapsed": round(time.monotonic() - began, 3),
         "checks": {"judged": len(chosen), "known": len(checks)},
         "profile": str(profile.get("description", "")),
@@ -144,6 +143,12 @@ def run_health(
         "comparison": comparison(NodeEvidence(probes, results), profile),
         "notes": notes,
     }
+
+
+def _wanted(chosen: Sequence[Check], probes: Sequence[Probe], asked: HealthInput) -> list[Probe]:
+    """The probes of the checks, and those that nodes are compared by unless a few checks are all that is asked for."""
+    needed = {probe.id for probe in probes_for(chosen, probes)}
+    return [probe for probe in probes if probe.id in needed or (not asked.names and probe.id in COMPARED)]
 
 
 def _parsed_once(probe: Probe) -> Probe:

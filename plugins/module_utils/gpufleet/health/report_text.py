@@ -248,7 +248,9 @@ def gist(report: Mapping[str, Any]) -> str:
             tail = f" (and {more} more)" if more else ""
             return f"{report['verdict']}: {_reason(findings[0])}{tail}"
     well = sum(finding["status"] == "ok" for finding in report["findings"])
-    return f"{report['verdict']}: {_count(well, 'check') or 'no check'} ok"
+    if not well:
+        return f"{report['verdict']}: nothing was judged ({_count(len(report['findings']), 'check') or 'no check'} skipped)"
+    return f"{report['verdict']}: {_count(well, 'check')} ok"
 
 
 def attention(report: Mapping[str, Any]) -> list[dict[str, str]]:
