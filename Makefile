@@ -6,7 +6,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 NODE ?= lab-node-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all demo lab-up lab-down lab-status lab-ssh lab-reset test test-fast lint bench docs lock clean
+.PHONY: help setup setup-all node-health demo lab-up lab-down lab-status lab-ssh lab-reset test test-fast lint bench docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ setup: ## install what a controller needs (packages, Python environment in .venv
 
 setup-all: ## the same, with what the virtual lab and the container tests need
 	@tools/setup lab/system_packages.txt tools/container_packages.txt
+
+node-health: setup ## build build/node-health, the health check as one file: make node-health PROFILE=profiles/x.yml
+	@python tools/build_node_health.py $(if $(PROFILE),--profile $(PROFILE))
 
 demo: ## build the virtual node and bring it up with site.yml
 	@tools/setup lab/system_packages.txt

@@ -40,7 +40,8 @@ _LABELLED: dict[str, tuple[str, ...]] = {
         r"\b(?:wwn-0x|eui\.|nvme-eui\.)([0-9a-f]{16,32})\b",
     ),
     "host": (
-        r"^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)) (\S+) kernel:",
+        # a line of the journal or of syslog: the time in either form, the host
+        r"^(?:[A-Z][a-z]{2} [ \d]\d [\d:.]{8,}|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)) (\S+) kernel:",
         r"Hostname set to <([^>\s]+)>",
         r"nodename=\"([^\"]+)\"",
     ),
@@ -147,8 +148,8 @@ def _digits_of(value: str, keep: int, number: int, form: str) -> str:
     places = [index for index, one in enumerate(value) if one.isalnum()]
     digits = format(number, form).zfill(len(places) - keep)[-(len(places) - keep) :]
     made = list(value)
-    for index, digit in zip(places[keep:], digits):
-        made[index] = digit
+    for index, digit in enumerate(digits):
+        made[places[keep + index]] = digit
     return "".join(made)
 
 

@@ -46,24 +46,25 @@ def cut(text: str, width: int) -> str:
     if columns(text) <= width:
         return text
     head = (width - 5) * 2 // 3
-    tail = width - 5 - head
     while columns(text[:head]) > (width - 5) * 2 // 3:
         head -= 1
-    while tail and columns(text[-tail:]) > width - 5 - head:
+    tail = width - 5 - columns(text[:head])
+    while tail and columns(text[-tail:]) > width - 5 - columns(text[:head]):
         tail -= 1
     return f"{text[:head].rstrip()} ... {text[-tail:].lstrip() if tail else ''}".rstrip()
 
 
 def wrapped(label: str, text: str, limit: int = MAX_LINES_OF_A_FIELD) -> list[str]:
     """A labelled text over at most `limit` lines."""
-    first = f"    {label:<{_LABEL_COLUMNS - 4}}"
-    room = COLUMNS - _LABEL_COLUMNS
-    text = clean(text)
+    return _wrapped(f"    {label:<{_LABEL_COLUMNS - 4}}", clean(text), limit)
+
+
+def _wrapped(first: str, text: str, limit: int) -> list[str]:
+    room = COLUMNS - len(first)
     lines = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
     if len(lines) > limit:
-        lines = [*lines[: limit - 1], cut(" ".join(lines[limit - 1 :]), room)]
-    lines = [cut(line, room) for line in lines]
-    return [first + lines[0], *(" " * _LABEL_COLUMNS + line for line in lines[1:])]
+        lines = [*lines[: limit - 1], " ".join(lines[limit - 1 :])]
+    return [(first if number == 0 else " " * len(first)) + cut(line, room) for number, line in enumerate(lines)]
 
 
 def report_lines(report: Mapping[str, Any], show_all: bool = False) -> list[str]:
@@ -208,7 +209,7 @@ def _unknown_lines(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["", "NO EVIDENCE"]
     gaps = _gaps(findings)
     for gap in gaps[:MAX_ENTRIES]:
-        lines += [f"  {line}" for line in textwrap.wrap(clean(gap.observed), COLUMNS - 2)[:MAX_LINES_OF_A_FIELD]]
+        lines += _wrapped("  ", clean(gap.observed), MAX_LINES_OF_A_FIELD)
         lines += wrapped("affects:", _affected(gap), 2)
         lines += wrapped("do:", gap.advice or _NOT_GIVEN.format(check=gap.checks[0]))
     if len(gaps) > MAX_ENTRIES:
