@@ -192,7 +192,8 @@ def check_health(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     judged: dict[str, int] = {}
     for row in _HEALTH:
         values = {gpu: getattr(gpu.fabric, row.fact) for gpu in report.gpus}
-        any_value = any(isinstance(value, str) for value in values.values())
+        # 555 prints N/A for healthy GPUs beside "Degraded": only beside a healthy value is N/A a gap
+        any_good = any(isinstance(value, str) and value.lower() in row.good for value in values.values())
         for gpu, value in values.items():
             gone = _gone(gpu, value)
             if gone:
@@ -200,7 +201,7 @@ def check_health(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
             elif isinstance(value, str):
                 judged[row.label] = judged.get(row.label, 0) + 1
                 found += _unhealthy(gpu, row, value)
-            elif any_value and not _is_none(gpu.fabric.state):
+            elif any_good and not _is_none(gpu.fabric.state):
                 reason = f"fabric: {row.label} is {value}, though other GPUs have a value"
                 found.append(unknown(gpu.component, NoEvidence(QUERY, reason), row.good[0]))
     yield from together(found, len(report.gpus))

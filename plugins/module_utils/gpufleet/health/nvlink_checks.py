@@ -11,7 +11,7 @@ from .gpu_findings import no_gpus
 from .gpu_models import expected_of
 from .node_evidence import NodeEvidence
 from .nvidia_smi_query import QUERY
-from .nvlink_evidence import STATUS, GpuNvlinks, gpu_nvlinks, lines_of, not_printed, numbers
+from .nvlink_evidence import STATUS, GpuNvlinks, fully_listed, gpu_nvlinks, lines_of, not_printed, numbers
 
 # nvidia-smi prints three decimals.
 _SPEED_TOLERANCE = 0.001
@@ -168,10 +168,9 @@ def check_speed(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     if nothing is not None:
         yield nothing
         return
-    seen = gpu_nvlinks(evidence, profile)
-    gaps = [one._replace(gap=one.gap or _short_list(one)) for one in seen]
-    found = [finding for finding in not_printed(gaps) if finding.status == "unknown"]
-    active = [one for one in gaps if not one.gap and one.links and one.links.active]
+    seen = fully_listed(gpu_nvlinks(evidence, profile))
+    found = [finding for finding in not_printed(seen) if finding.status == "unknown"]
+    active = [one for one in seen if not one.gap and one.links and one.links.active]
     if not active and not found:
         yield Finding("node", "skipped", "no active NVLink whose speed could be judged", evidence=(Evidence(STATUS),))
         return
@@ -200,12 +199,6 @@ def check_speed(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
         total = sum(len(one.links.active) for one in active if one.links)
         observed = f"{total} NVLinks of {len(active)} GPUs at {speeds_in_words(speeds)} each"
         yield Finding("node", "ok", observed, evidence=(Evidence(STATUS),))
-
-
-def _short_list(one: GpuNvlinks) -> str:
-    if one.links is None or not one.links.links or len(one.links.links) >= (one.expected or 0):
-        return ""
-    return f"{len(one.links.links)} links are listed, {one.expected} expected"
 
 
 def _slow(one: GpuNvlinks, expected: float | None) -> dict[int, float]:

@@ -14,7 +14,7 @@ from .gpu_findings import no_gpus
 from .node_evidence import NodeEvidence
 from .nvidia_smi_query import QUERY
 from .nvlink_errors import ErrorsOfGpu, LinkCounter
-from .nvlink_evidence import STATUS, gpu_nvlinks, lines_of, not_printed, numbers
+from .nvlink_evidence import STATUS, fully_listed, gpu_nvlinks, lines_of, not_printed, numbers
 from .nvlink_status import NvlinksOfGpu
 
 ERRORS = "nvidia_smi.nvlink_errors"
@@ -39,7 +39,7 @@ def check_errors(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     if nothing is not None:
         yield nothing
         return
-    seen = gpu_nvlinks(evidence, profile)
+    seen = fully_listed(gpu_nvlinks(evidence, profile))
     reports: tuple[ErrorsOfGpu, ...] = evidence.facts(ERRORS)
     by_number = {report.number: report for report in reports}
     limit = (profile.get("limits") or {}).get("nvlink") or {}

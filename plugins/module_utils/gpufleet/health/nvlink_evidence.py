@@ -65,6 +65,17 @@ def _gap(links: NvlinksOfGpu | None, expected: int | None, printed: set[int]) ->
     return f"no line for link {numbers(lost)}, which other GPUs have" if lost else ""
 
 
+def fully_listed(seen: Iterable[GpuNvlinks]) -> list[GpuNvlinks]:
+    """The same, where fewer links listed than expected are a gap: their speed and errors cannot be told."""
+    return [one._replace(gap=one.gap or _short_list(one)) for one in seen]
+
+
+def _short_list(one: GpuNvlinks) -> str:
+    if one.links is None or one.links.answer != "links" or len(one.links.links) >= (one.expected or 0):
+        return ""
+    return f"{len(one.links.links)} links are listed, {one.expected} expected"
+
+
 def not_printed(seen: Iterable[GpuNvlinks]) -> Iterator[Finding]:
     for one in seen:
         if one.gap:
