@@ -687,7 +687,19 @@ def _data_disks_are_described(path: str, section: dict) -> list[Problem]:
     return []
 
 
+def _pattern_is_a_regular_expression(path: str, section: dict) -> list[Problem]:
+    pattern = section.get("pattern")
+    if not isinstance(pattern, str):
+        return []
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return [Problem(f"{path}.pattern", "a regular expression", repr(pattern), str(error))]
+    return []
+
+
 RULES: dict[str, Callable[[str, dict], list[Problem]]] = {
+    "pattern_is_a_regular_expression": _pattern_is_a_regular_expression,
     "match_rule_is_not_empty": _match_rule_is_not_empty,
     "pairs_name_a_device_class": _pairs_name_a_device_class,
     "tracking_is_finer_than_stepping": _tracking_is_finer_than_stepping,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from .profile_schema_gpu import LIMITS_GPU
+from .profile_schema_kernel_log import LIMITS_KERNEL_LOG
 
 LIMITS: dict[str, Any] = {
     "type": "section",
@@ -37,6 +38,7 @@ LIMITS: dict[str, Any] = {
                 },
             },
         },
+        "kernel_log": LIMITS_KERNEL_LOG,
         "file_system_used_percent": {
             "type": "int",
             "min": 1,
