@@ -80,9 +80,10 @@ def check_pairing(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]
             raise NoEvidence(LSPCI, what)
         for device in mine:
             near = _nearest(tree, device, others)
-            if len(near) == 1 and _nearest(tree, near[0], mine) == [device]:
-                if kind == "gpu":
-                    pairs[device.address] = near[0].address
+            back = _nearest(tree, near[0], mine) if len(near) == 1 else []
+            if [one.slot for one in back] == [device.slot]:
+                gpu, nic = (device, near[0]) if kind == "gpu" else (near[0], device)
+                pairs.setdefault(gpu.address, nic.address)
             else:
                 found.append(_torn_apart(tree, kind, device, other, near))
     numbers = _gpu_numbers(evidence)
@@ -95,14 +96,14 @@ def check_pairing(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]
 
 
 def _nearest(tree: PciTree, device: PciDevice, others: Iterable[PciDevice]) -> list[PciDevice]:
-    """Those of the others that share the most bridges with the device, functions of one card as one; [] for none."""
+    """Those of the others that share the most bridges with the device; of a card with two ports its first function."""
     best, near = 0, []
     for other in others:
         bridge = tree.shared_bridge(device.address, other.address)
         depth = 0 if bridge is None else 1 + len(tree.path_to_root(bridge.address))
         if depth > best:
             best, near = depth, [other]
-        elif depth == best and depth:
+        elif depth == best and depth and other.slot not in [one.slot for one in near]:
             near.append(other)
     return near
 
