@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -108,15 +109,21 @@ def together(found: Sequence[Finding], gpus: int) -> list[Finding]:
     """What all GPUs have alike is said once, of the node: its cause lies there, and nobody reads eight equal lines."""
     alike: dict[Finding, list[Finding]] = {}
     for finding in found:
-        alike.setdefault(finding._replace(component="", evidence=()), []).append(finding)
+        alike.setdefault(_of_any_gpu(finding), []).append(finding)
     merged: list[Finding] = []
     for finding in found:
-        group = alike[finding._replace(component="", evidence=())]
+        group = alike[_of_any_gpu(finding)]
         if gpus < 2 or len(group) != gpus:
             merged.append(finding)
         elif finding is group[0]:
-            merged.append(finding._replace(component="node", observed=f"all {gpus} GPUs: {finding.observed}"))
+            said = f"all {gpus} GPUs: {finding.observed}"
+            merged.append(_of_any_gpu(finding)._replace(component="node", observed=said, evidence=finding.evidence))
     return merged
+
+
+def _of_any_gpu(finding: Finding) -> Finding:
+    """Without what names one GPU. nvidia-smi without -i acts on all of them."""
+    return finding._replace(component="", evidence=(), advice=re.sub(r" -i \d+", "", finding.advice))
 
 
 def majority(values: Mapping[int, Any]) -> Any:
