@@ -11,7 +11,7 @@ from .check import Check, Profile
 from .evaluation import unknown
 from .finding import Evidence, Finding
 from .node_evidence import NodeEvidence
-from .pci_kinds import NEEDS, component, functions_of_kind
+from .pci_kinds import NEEDS, absent, component, functions_of_kind
 from .probe import NoEvidence, ParseError, Probe, ProbeResult
 
 GROUPS = "iommu.groups"
@@ -72,13 +72,16 @@ def check_iommu(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     groups: IommuGroups = evidence.facts(GROUPS)
     arguments: str = evidence.facts(ARGUMENTS)
     right, modes = True, {}
-    for kind in profile["devices"]:
+    for kind, described in profile["devices"].items():
         try:
             found = functions_of_kind(evidence, profile, kind)
         except NoEvidence as error:
             right = False
             yield unknown(f"kind {kind}", error, wanted)
             continue
+        for finding in absent(kind, described, found):
+            right = False
+            yield finding
         for device in found:
             try:
                 modes[component(device, kind)] = _mode(groups, device.address)

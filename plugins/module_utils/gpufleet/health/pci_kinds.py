@@ -13,8 +13,9 @@ from .pci_tree import LSPCI, PciDevice, PciTree, devices_of_class
 from .probe import NoEvidence
 from .system_disks import LINKS, MOUNTS, system_disk_addresses
 
-# What functions_of_kind reads; a check that calls it declares all of it.
-NEEDS = (LSPCI, LINKS, MOUNTS)
+# What functions_of_kind reads; a check that calls it declares all of it, DISKS for kinds without the system's disk.
+DISKS = (LINKS, MOUNTS)
+NEEDS = (LSPCI, *DISKS)
 
 NEEDS_ROOT = "lspci ran without root, which hides the capabilities of PCI functions (<access denied>)"
 

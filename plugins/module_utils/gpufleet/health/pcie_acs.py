@@ -9,7 +9,7 @@ from .check import Check, Profile
 from .evaluation import unknown
 from .finding import Evidence, Finding
 from .node_evidence import NodeEvidence
-from .pci_kinds import NEEDS, absent, capabilities, component, functions_of_kind
+from .pci_kinds import DISKS, absent, capabilities, component, functions_of_kind
 from .pci_tree import LSPCI, PciDevice, PciTree
 from .probe import NoEvidence
 
@@ -118,4 +118,4 @@ def _all_off(bridges: dict[str, PciDevice], paired: list[str], without: list[str
     return Finding("node", "ok", text, evidence=(Evidence(LSPCI, lines),), reference=_REFERENCE)
 
 
-CHECKS = (Check("pcie.acs", check_acs, NEEDS),)
+CHECKS = (Check("pcie.acs", check_acs, (LSPCI,), also=DISKS),)

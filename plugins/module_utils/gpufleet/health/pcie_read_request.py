@@ -9,7 +9,7 @@ from .check import Check, Profile
 from .evaluation import unknown
 from .finding import Evidence, Finding
 from .node_evidence import NodeEvidence
-from .pci_kinds import NEEDS, absent, capabilities, component, functions_of_kind
+from .pci_kinds import DISKS, absent, capabilities, component, functions_of_kind
 from .pci_tree import LSPCI, PciDevice, PciTree
 from .probe import NoEvidence
 
@@ -76,4 +76,4 @@ def _read_request(tree: PciTree, device: PciDevice, kind: str, least: int) -> It
         )
 
 
-CHECKS = (Check("pcie.max_read_request", check_max_read_request, NEEDS),)
+CHECKS = (Check("pcie.max_read_request", check_max_read_request, (LSPCI,), also=DISKS),)
