@@ -85,10 +85,16 @@ LIMITS_KERNEL_LOG: dict[str, Any] = {
             "description": "SXid 22013 is no fault within this many seconds of the boot or of loading the driver.",
         },
         "standstills": {
-            "type": "int",
-            "min": 1,
-            "description": "From so many standstills on (hung task, lockup, RCU stall, five minutes or more apart) the "
-            "node must not train; fewer are a warning.",
+            "type": "section",
+            "description": "Hung tasks, lockups and RCU stalls: few are a warning, with many the node must not train.",
+            "keys": {
+                "count": {"type": "int", "min": 1, "description": "From so many on the node must not train."},
+                "apart_s": {
+                    "type": "number",
+                    "min": 1,
+                    "description": "Messages within this many seconds count as one standstill.",
+                },
+            },
         },
         "corrected_memory_errors": _many("Corrected errors that EDAC reports for one memory module."),
         "corrected_pcie_errors": _many("Corrected errors that AER reports for one PCIe device."),

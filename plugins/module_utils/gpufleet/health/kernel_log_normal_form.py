@@ -31,14 +31,14 @@ _YOUNG_BOOT_S = 600.0
 
 
 class Message(NamedTuple):
-    """All records with one text. count: how often; times: when, the first 64; last: the newest time.
+    """All records with one text. occurrences: how many; times: when, the first 64; last: the newest time.
 
     clock: boot, epoch, local (kernel_log.CLOCKS), or "" where no line carries a time (times is then empty).
     priority: the most severe one (0 = emerg), None where the form tells none.
     """
 
     text: str
-    count: int
+    occurrences: int
     times: tuple[float, ...]
     last: float | None
     clock: str
@@ -85,18 +85,18 @@ def normal_form(text: str, words: _Words | None = None) -> str:
 class _Counted:
     """What has been seen of one text."""
 
-    __slots__ = ("clock", "count", "last", "priority", "text", "times")
+    __slots__ = ("clock", "last", "occurrences", "priority", "text", "times")
 
     def __init__(self, record: Record) -> None:
         self.text = record.text[:_LONGEST_TEXT]
-        self.count = 0
+        self.occurrences = 0
         self.times: list[float] = []
         self.last: float | None = None
         self.clock = record.clock
         self.priority = record.priority
 
     def add(self, record: Record) -> None:
-        self.count += 1
+        self.occurrences += 1
         if record.time is not None:
             if len(self.times) < _TIMES_KEPT:
                 self.times.append(record.time)
@@ -106,7 +106,7 @@ class _Counted:
             self.priority = record.priority
 
     def message(self) -> Message:
-        return Message(self.text, self.count, tuple(self.times), self.last, self.clock, self.priority)
+        return Message(self.text, self.occurrences, tuple(self.times), self.last, self.clock, self.priority)
 
 
 class _Log:

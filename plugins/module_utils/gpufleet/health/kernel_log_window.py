@@ -58,11 +58,11 @@ def parse_boot(result: ProbeResult) -> Boot:
 class Event(NamedTuple):
     """All records of one text in both sources. times: seconds since the boot, ascending, the first 64; () where none.
 
-    last: the newest time, None where no record has one. count: how many records. source: probe of the excerpt.
+    last: the newest time, None where no record has one. occurrences: how many records. source: probe of the excerpt.
     """
 
     text: str
-    count: int
+    occurrences: int
     times: tuple[float, ...]
     last: float | None
     priority: int | None
@@ -133,7 +133,7 @@ class KernelEvidence:
 
     def _event(self, probe: str, message: Message) -> Event | None:
         """The message on the clock of the boot; None where all of it is older than the boot."""
-        times, last, count = message.times, message.last, message.count
+        times, last, count = message.times, message.last, message.occurrences
         if message.clock in ("epoch", "local") and self.boot is not None:
             times = tuple(time - self.boot.began for time in times)
             last = None if last is None else last - self.boot.began
@@ -155,13 +155,13 @@ class KernelEvidence:
     def _both(self, one: Event, other: Event) -> Event:
         """The same text in both sources: counted once, as far as the times show."""
         times = sorted({round(time, 3) for time in one.times + other.times})
-        all_there = one.count == len(one.times) and other.count == len(other.times)
-        count = len(times) if all_there and times and not self.from_boot else max(one.count, other.count)
+        all_there = one.occurrences == len(one.times) and other.occurrences == len(other.times)
+        count = len(times) if all_there and times and not self.from_boot else max(one.occurrences, other.occurrences)
         lasts = [last for last in (one.last, other.last) if last is not None]
         priorities = [priority for priority in (one.priority, other.priority) if priority is not None]
         longest = max(one.times, other.times, key=len) if self.from_boot else tuple(times)
         return one._replace(
-            count=count,
+            occurrences=count,
             times=longest,
             last=max(lasts, default=None),
             priority=min(priorities, default=None),
@@ -185,7 +185,7 @@ class KernelEvidence:
 
     def often(self, events: Sequence[Event]) -> str:
         """How often and when, in words: "3 times, 2026-01-01 10:00:00 UTC to ..."."""
-        count = sum(event.count for event in events)
+        count = sum(event.occurrences for event in events)
         firsts = [event.first for event in events if event.first is not None]
         lasts = [event.last for event in events if event.last is not None]
         if not firsts or not lasts:
