@@ -25,8 +25,9 @@ BOOT = "kernel.boot"
 LOGS = (JOURNAL, DMESG)
 NEEDS = (JOURNAL, DMESG, BOOT)
 
-# Clocks of two programs that start at the same time, and a clock that was set right after the boot.
-_SLACK_S = 60.0
+# By how much a time may lie before the boot and still be of it: the clock was set right after the boot; a local time is
+# read as if it were UTC, from which no zone is further away than this.
+_SLACK_S = {"epoch": 60.0, "local": 15 * 3600.0}
 _FOREIGN_S = 300.0
 _UTC = timezone.utc  # noqa: UP017 (datetime.UTC came with Python 3.11)
 
@@ -134,15 +135,12 @@ class KernelEvidence:
     def _event(self, probe: str, message: Message) -> Event | None:
         """The message on the clock of the boot; None where all of it is older than the boot."""
         times, last, count = message.times, message.last, message.occurrences
-        if message.clock in ("epoch", "local") and self.boot is not None:
-            times = tuple(time - self.boot.began for time in times)
-            last = None if last is None else last - self.boot.began
-            # A local time may be hours off, and so says nothing about the boot.
-            if message.clock == "epoch" and last is not None:
-                if last < -_SLACK_S:
-                    return None
-                kept = tuple(time for time in times if time >= -_SLACK_S)
-                times, count = kept, count - (len(times) - len(kept))
+        if message.clock in _SLACK_S and self.boot is not None and last is not None:
+            last -= self.boot.began
+            if last < -_SLACK_S[message.clock]:
+                return None
+            kept = tuple(time - self.boot.began for time in times if time >= self.boot.began - _SLACK_S[message.clock])
+            times, count = kept, count - (len(times) - len(kept))
         return Event(message.text, count, tuple(sorted(times)), last, message.priority, probe)
 
     def _merged(self, found: Sequence[Mapping[str, Event]]) -> list[Event]:

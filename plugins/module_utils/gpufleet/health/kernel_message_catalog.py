@@ -16,8 +16,8 @@ ERROR_LIKE = "error_like"
 # Kind, words of which one must be there (to look for them is fast), regular expression. The first that is found in a
 # message decides, so the narrower form stands before the wider one.
 _KINDS = (
-    ("sxid", ("SXid",), r"\bSXid\b"),
     ("xid", ("Xid",), r"NVRM:.*\bXid\b|\bXid \((?:PCI:)?[0-9a-fA-F]{4}:"),
+    ("sxid", ("SXid",), r"\bSXid\b"),
     ("gpu_bus", ("fallen off the bus",), r"fallen off the bus"),
     ("gpu_init", (" failed",), r"NVRM: .*(?:RmInitAdapter|rm_init_adapter) failed"),
     (
