@@ -183,7 +183,7 @@ def _judge(
             f"{end.status}: generation not assessed, since an idle GPU lowers it and lspci does not tell whether it is "
             f"idle; the width is right",
             str(want),
-            advice="judge it under load: nvidia-smi -q shows the link's generation and the performance state",
+            advice="gpu.pcie_link judges it by what the driver says of the GPU's load",
             evidence=evidence,
             reference="bug 067",
         )

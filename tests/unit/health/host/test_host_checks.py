@@ -152,6 +152,14 @@ def test_version_of_the_exporter(source: str, version: str | None, status: str) 
     assert found.status == status
 
 
+def test_a_member_that_is_gone_is_told_from_another_disk_in_its_place() -> None:
+    gone = run(changed(HEALTHY, NAMES, lambda text: re.sub(r".*EXAMPLE0003.*\n", "", text)))
+    other = run(changed(HEALTHY, RECORDS, put('"serial": "EXAMPLE0003"', '"serial": "EXAMPLE0009"')))
+    said = [one.observed for one in (*gone, *other) if one.status == "fail"]
+    assert said[0] == "its device is gone, though ZFS has not noticed yet"
+    assert said[1].startswith("another disk is there: nvme-Dell") and len(said) == 2
+
+
 def test_a_pool_that_is_not_wanted() -> None:
     wanted = profile()
     wanted["storage"]["pool"]["manage"] = False
@@ -222,6 +230,8 @@ TEST = {"still_needed": ["/bin/true"]}
             request("kernel", NOW) + request("kernel", TRIED, reason="another", **BEFORE),
             [("reboot request kernel", "warn")],
         ),
+        # recorded just before the reboot that has not come yet
+        (request("kernel", NOW) + request("kernel", TRIED), [("reboot request kernel", "warn")]),
         (request("kernel", TRIED, **BEFORE, **TEST), [("reboot request kernel", "fail")]),
         (request("kernel", TRIED, **BEFORE), [("reboot request kernel", "warn")]),
         (request("kernel", TRIED, **TEST), [("reboot request kernel", "warn")]),
