@@ -39,7 +39,8 @@ def check_links(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     fault) from a slot that is narrower by design (the wrong slot, or the wrong profile). A GPU lowers its generation
     while it is idle, and lspci does not tell whether it is: a lower one is not assessed. The width always counts.
     Remarks such as "(downgraded)" do not decide: they stand at every card that is slower than its slot. Error bits of
-    a link that has its full width and speed (LaneErrStat, CESta) are no fault.
+    a link that has its full width and speed (LaneErrStat, CESta) are no fault. One look misses a link that changes all
+    the time (bug 068): gpu.pcie_replays and the kernel log count.
     Source: bugs 066, 067; leptonai/gpud, pkg/pci/testdata (healthy XE9680)
     """
     tree: PciTree = evidence.facts(LSPCI)
