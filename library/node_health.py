@@ -25,9 +25,10 @@ attributes:
     support: none
 options:
   profile:
-    description: What the node must be, as the variable C(profile) has it. Without one, only the general limits of each
-      GPU model are judged.
+    description: What the node must be, as the variable C(profile) has it. C(node-health propose-profile) makes one from
+      a capture of a good node.
     type: dict
+    required: true
   checks:
     description: Ids of checks, or prefixes of whole words such as C(gpu). None means all.
     type: list
@@ -124,7 +125,7 @@ NEXT_STEP_OF_BAD_INPUT = "correct what is listed, then run again; nothing was as
 def main():
     module = AnsibleModule(
         argument_spec={
-            "profile": {"type": "dict"},
+            "profile": {"type": "dict", "required": True},
             "checks": {"type": "list", "elements": "str", "default": []},
             "skip": {"type": "dict", "default": {}},
             "deadline": {"type": "float"},

@@ -65,14 +65,13 @@ def test_a_profile_that_is_empty_is_wrong(run_module: Any, empty: str) -> None:
     assert run_module("node_health", profile={}, replay_from=empty)["failed"]
 
 
-def test_without_a_profile_general_limits_are_judged(run_module: Any, empty: str) -> None:
-    result = run_module("node_health", replay_from=empty)
-    assert result["verdict"] == "unknown"
-    assert not any("the check itself failed" in item["observed"] for item in result["findings"])
+def test_a_profile_must_be_given(run_module: Any, empty: str) -> None:
+    assert "profile" in run_module("node_health", replay_from=empty)["msg"]
 
 
 def test_narrowed_and_skipped(run_module: Any, empty: str) -> None:
-    result = run_module("node_health", replay_from=empty, checks=["gpu.ecc", "pcie"], skip={"gpu.ecc": "ticket 1"})
+    asked = {"checks": ["gpu.ecc", "pcie"], "skip": {"gpu.ecc": "ticket 1"}}
+    result = run_module("node_health", profile=profile(required_checks=[]), replay_from=empty, **asked)
     ids = {item["check"] for item in result["findings"]}
     assert "gpu.ecc" in ids and all(name == "gpu.ecc" or name.startswith("pcie.") for name in ids)
     (skipped,) = [item for item in result["findings"] if item["check"] == "gpu.ecc"]
@@ -81,26 +80,30 @@ def test_narrowed_and_skipped(run_module: Any, empty: str) -> None:
 
 def test_check_mode_writes_nothing(run_module: Any, tmp_path: Path) -> None:
     files = {"capture_to": str(tmp_path / "kept"), "history": str(tmp_path / "history")}
-    result = run_module("node_health", check=True, checks=["pcie.link"], deadline=1, **files)
+    result = run_module("node_health", check=True, profile=profile(), checks=["pcie.link"], deadline=1, **files)
     assert result["verdict"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_capture_of_the_node_is_kept_on_request(run_module: Any, tmp_path: Path) -> None:
-    result = run_module("node_health", checks=["pcie.link"], deadline=5, capture_to=str(tmp_path / "kept"))
+    result = run_module(
+        "node_health", profile=profile(), checks=["pcie.link"], deadline=5, capture_to=str(tmp_path / "kept")
+    )
     assert result["changed"] is False
     meta = json.loads((tmp_path / "kept" / "pci.lspci" / "meta.json").read_text())
     assert meta["outcome"] == result["probes"]["pci.lspci"]["outcome"]
-    again = run_module("node_health", checks=["pcie.link"], replay_from=str(tmp_path / "kept"))
+    again = run_module("node_health", profile=profile(), checks=["pcie.link"], replay_from=str(tmp_path / "kept"))
     assert again["findings"] == result["findings"]
 
 
 def test_what_did_not_work_beside_the_check_is_a_warning(run_module: Any, tmp_path: Path) -> None:
     (tmp_path / "history").write_text("{")
-    result = run_module("node_health", checks=["pcie.link"], deadline=5, history=str(tmp_path / "history"))
-    assert "earlier faults are not taken into account" in result["warnings"][0]
+    result = run_module(
+        "node_health", profile=profile(), checks=["pcie.link"], deadline=5, history=str(tmp_path / "history")
+    )
+    assert "earlier faults are not taken into account" in str(result["warnings"])
 
 
 def test_a_capture_that_is_none_is_wrong_input(run_module: Any, tmp_path: Path) -> None:
-    result = run_module("node_health", replay_from=str(tmp_path))
+    result = run_module("node_health", profile=profile(), replay_from=str(tmp_path))
     assert result["failed"] and "is no capture" in result["msg"]

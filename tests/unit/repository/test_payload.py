@@ -4,16 +4,17 @@
 import ast
 import base64
 import io
+import os
 import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.executor import module_common
-from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.loader import init_plugin_loader, module_utils_loader
-from ansible.template import Templar
+import yaml
+
+from bench.validate import module_payload
+from tools import build_node_health
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MODULES = sorted((REPOSITORY / "library").glob("*.py"))
@@ -25,23 +26,9 @@ OLDEST_PYTHON = (3, 9)
 OUR_PACKAGE = "ansible.module_utils.gpufleet"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def plugin_loader() -> None:
-    """What ansible-playbook does at its start: collections can be found, and our module_utils."""
-    init_plugin_loader([])
-    module_utils_loader.add_directory(str(MODULE_UTILS))
-
-
 def payload(module: Path) -> set[str]:
     """Files of ours in the AnsiballZ archive of a module, as paths below module_utils."""
-    built = module_common.modify_module(
-        module_name=module.stem,
-        module_path=str(module),
-        module_args={},
-        templar=Templar(DataLoader()),
-        task_vars={"ansible_python_interpreter": "/usr/bin/python3"},
-    )
-    found = re.search(rb"zip_data='([^']+)'", built.b_module_data)
+    found = re.search(rb"zip_data='([^']+)'", module_payload(module))
     assert found, "no archive in the built module"
     names = zipfile.ZipFile(io.BytesIO(base64.b64decode(found[1]))).namelist()
     prefix = "ansible/module_utils/"
@@ -141,3 +128,52 @@ def test_a_fault_is_named(tmp_path: Path, text: str, complaint: str) -> None:
     file = tmp_path / "module.py"
     file.write_text(text)
     assert complaint in "\n".join(runs_on_nodes_problems(file, ""))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-alone command, built."""
+    output = tmp_path_factory.mktemp("program") / "node-health"
+    build_node_health.build(output)
+    return output
+
+
+def test_the_program_holds_the_tree(program: Path) -> None:
+    with zipfile.ZipFile(program) as zipped:
+        contents = {name: zipped.read(name) for name in zipped.namelist()}
+    assert contents.pop("__main__.py")
+    assert contents == {str(file.relative_to(MODULE_UTILS)): file.read_bytes() for file in NODE_FILES}
+
+
+def test_the_module_ships_no_file_that_the_program_lacks(program: Path) -> None:
+    with zipfile.ZipFile(program) as zipped:
+        assert payload(REPOSITORY / "library" / "node_health.py") <= set(zipped.namelist())
+
+
+def test_the_same_tree_gives_the_same_bytes(program: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "tree" / "gpufleet"
+    for file in reversed(NODE_FILES):
+        target = copy / file.relative_to(ON_NODES)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+        os.utime(target, (1, 1))
+    (copy / "health" / "__pycache__").mkdir()
+    (copy / "health" / "__pycache__" / "left.cpython-312.pyc").write_bytes(b"x")
+    again = tmp_path / "node-health"
+    build_node_health.build(again, tree=copy)
+    assert again.read_bytes() == program.read_bytes()
+    assert program.read_bytes().startswith(b"#!/usr/bin/env python3\n")
+    assert program.stat().st_mode & 0o777 == 0o755
+
+
+def test_every_file_of_the_health_check_is_used() -> None:
+    """A table of checks that the registry does not import would be in the tree and judge nothing."""
+    entries = (REPOSITORY / "library" / "node_health.py", ON_NODES / "health" / "command_line.py")
+    used = set(reached(entries[0])) | reached(entries[1], f"{OUR_PACKAGE}.health") | {entries[1]}
+    unused = [file.name for file in (ON_NODES / "health").glob("*.py") if file not in used]
+    assert unused == []
+
+
+def test_the_module_stays_small_enough_to_send_to_every_node() -> None:
+    limit_kb = yaml.safe_load((REPOSITORY / "bench" / "budget.yml").read_text())["validate"]["payload_kb"]
+    assert len(module_payload(REPOSITORY / "library" / "node_health.py")) <= limit_kb * 1000

@@ -36,13 +36,13 @@ class InputError(ValueError):
 class HealthInput(NamedTuple):
     """What is asked for.
 
-    profile: what the node must be; None where nobody says. names: ids or prefixes of
+    profile: what the node must be, as profile_schema describes it. names: ids or prefixes of
     checks, all for none. skip: reason by id or prefix, "@" and a pattern of components behind it where only these are
     meant. deadline_s: upper limit for the deadline of each probe. capture_to, replay_from: paths of a capture to write
     and to judge instead of the node. history: path of the node's earlier faults. read_only: write neither of the two.
     """
 
-    profile: Profile | None = None
+    profile: Profile
     names: tuple[str, ...] = ()
     skip: Mapping[str, str] = {}
     deadline_s: float | None = None
@@ -64,7 +64,7 @@ def known_names(checks: Sequence[Check]) -> set[str]:
 def input_problems(asked: HealthInput, checks: Sequence[Check]) -> list[str]:
     """All that is wrong, the profile included."""
     known = known_names(checks)
-    problems = [] if asked.profile is None else [f"profile: {problem}" for problem in validate(asked.profile, known)]
+    problems = [f"profile: {problem}" for problem in validate(asked.profile, known)]
     problems += [f"checks: {_unknown(name, known)}" for name in asked.names if name not in known]
     for name, reason in asked.skip.items():
         check = str(name).partition("@")[0]
@@ -109,7 +109,7 @@ def run_health(
     problems = input_problems(asked, checks)
     if problems:
         raise InputError(problems)
-    profile: Profile = asked.profile or {}
+    profile = asked.profile
     chosen = choose(checks, asked.names)
     when: float | None = time.time()
     if asked.replay_from is None:

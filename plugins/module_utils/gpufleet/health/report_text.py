@@ -105,8 +105,7 @@ def _about(report: Mapping[str, Any]) -> str:
     judged = f"{checks['judged']} checks"
     if checks["judged"] < checks["known"]:
         judged = f"only {checks['judged']} of {checks['known']} checks"
-    parts += [judged, f"{report['elapsed']:.1f} s"]
-    parts.append(f"profile: {clean(report['profile'])}" if report["profile"] else "no profile: only general limits")
+    parts += [judged, f"{report['elapsed']:.1f} s", f"profile: {clean(report['profile'])}"]
     return ", ".join(parts)
 
 
@@ -250,7 +249,8 @@ def gist(report: Mapping[str, Any]) -> str:
             return f"{report['verdict']}: {_reason(findings[0])}{tail}"
     well = sum(finding["status"] == "ok" for finding in report["findings"])
     if not well:
-        return f"{report['verdict']}: nothing was judged ({_count(len(report['findings']), 'check') or 'no check'} skipped)"
+        skipped = _count(len(report["findings"]), "check") or "no check"
+        return f"{report['verdict']}: nothing was judged ({skipped} skipped)"
     return f"{report['verdict']}: {_count(well, 'check')} ok"
 
 

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A capture without what tells whose it is: same shape, same equalities, nothing of the original left."""
 
+import re
+
 import pytest
 from ansible.module_utils.gpufleet.health.capture_anonymous import anonymous
+from ansible.module_utils.gpufleet.health.evaluation import evaluate
 from ansible.module_utils.gpufleet.health.probe import ProbeResult
+from ansible.module_utils.gpufleet.health.registry import CHECKS, PROBES
+
+from tests.health_node import healthy_node, nvidia_smi, profile
 
 
 def result(probe: str, stdout: str, stderr: str = "", outcome: str = "done") -> ProbeResult:
@@ -114,3 +120,27 @@ def test_placeholders_do_not_depend_on_the_order_of_the_probes() -> None:
 def test_outcome_and_times_stay() -> None:
     before = result("a", "serial: S6CXNX0T123456", outcome="timeout")
     assert anonymous({"a": before}, {})["a"]._replace(stdout="") == before._replace(stdout="")
+
+
+STATES = ["550.163.01-h100-healthy", "550.163.01-h100-gpu3-remap-failure", "550.163.01-h100-gpu3-lost-handle"]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_same_verdict_for_the_same_reasons(state: str) -> None:
+    """All real checks over a whole node: nothing that they judge by is lost."""
+    node = {**healthy_node(), **nvidia_smi(state)}
+    expected = profile()
+    before, after = (
+        evaluate(CHECKS, PROBES, results, expected, {}) for results in (node, anonymous(node, expected, ("gpu-017",)))
+    )
+    assert [finding[:2] for finding in after] == [finding[:2] for finding in before]
+    assert any(finding.status == "ok" for finding in after)
+
+
+def test_a_whole_node_keeps_no_serial_and_no_uuid() -> None:
+    node = healthy_node()
+    serials = set(re.findall(r"<serial>(\d+)</serial>", node["nvidia_smi.query"].stdout))
+    uuids = set(re.findall(r"GPU-([0-9a-f-]{36})", node["nvidia_smi.query"].stdout))
+    assert len(serials) == len(uuids) == 8
+    text = "\n".join(result.stdout + result.stderr for result in anonymous(node, profile()).values())
+    assert [secret for secret in serials | uuids if secret in text] == []

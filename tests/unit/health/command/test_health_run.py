@@ -14,7 +14,7 @@ from .conftest import CHECKS, HEALTHY, PROBES, SICK, profile
 
 
 def judge(**asked: Any) -> dict[str, Any]:
-    return run_health(HealthInput(**asked), PROBES, CHECKS)
+    return run_health(HealthInput(**{"profile": profile(), **asked}), PROBES, CHECKS)
 
 
 def statuses(report: dict[str, Any]) -> dict[str, str]:
@@ -156,7 +156,7 @@ def test_a_fault_of_an_earlier_boot_asks_for_more(tmp_path: Path, sick_node: Any
     history = str(tmp_path / "history")
 
     def run() -> dict[str, Any]:
-        return run_health(HealthInput(history=history), sick_node, CHECKS)
+        return run_health(HealthInput(profile(), history=history), sick_node, CHECKS)
 
     assert run()["action"] == "reseat"
     entries = read_history(history)
@@ -169,7 +169,7 @@ def test_a_fault_of_an_earlier_boot_asks_for_more(tmp_path: Path, sick_node: Any
 def test_a_history_that_is_none_is_told_and_left(tmp_path: Path, sick_node: Any) -> None:
     history = tmp_path / "history"
     history.write_text("{")
-    report = run_health(HealthInput(history=str(history)), sick_node, CHECKS)
+    report = run_health(HealthInput(profile(), history=str(history)), sick_node, CHECKS)
     assert report["verdict"] == "fail"
     assert "earlier faults are not taken into account" in report["notes"][0]
     assert history.read_text() == "{"
@@ -177,7 +177,7 @@ def test_a_history_that_is_none_is_told_and_left(tmp_path: Path, sick_node: Any)
 
 def test_a_heavy_probe_runs_only_for_a_check_that_is_named(tmp_path: Path) -> None:
     probes = (PROBES[0]._replace(heavy=True), PROBES[1])
-    assert set(statuses(run_health(HealthInput(), probes, CHECKS))) == {"door"}
-    assert set(statuses(run_health(HealthInput(names=("fan.speed",)), probes, CHECKS))) == {"fan.speed"}
+    assert set(statuses(run_health(HealthInput(profile()), probes, CHECKS))) == {"door"}
+    assert set(statuses(run_health(HealthInput(profile(), ("fan.speed",)), probes, CHECKS))) == {"fan.speed"}
     required = profile(required_checks=["fan.count"])
-    assert set(statuses(run_health(HealthInput(profile=required), probes, CHECKS))) == {"fan.count", "door"}
+    assert set(statuses(run_health(HealthInput(required), probes, CHECKS))) == {"fan.count", "door"}
