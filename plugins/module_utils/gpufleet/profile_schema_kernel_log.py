@@ -23,7 +23,8 @@ LIMITS_KERNEL_LOG: dict[str, Any] = {
     "keys": {
         "known_messages": {
             "type": "list",
-            "description": "Messages that are known here and no cause for a warning of kernel.unknown_messages.",
+            "description": "Messages that are known here and no cause for a warning of kernel.unknown_messages or "
+            "kernel.mlx5; a fault (fail) is never left out.",
             "items": {
                 "type": "section",
                 "description": "One kind of message.",

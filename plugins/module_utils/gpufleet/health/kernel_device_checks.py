@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .check import Check, Profile
 from .finding import Evidence, Finding
-from .kernel_log_window import NEEDS, Event, KernelEvidence, limits
+from .kernel_log_window import NEEDS, Event, KernelEvidence, limits, without_known
 from .kernel_system_checks import concluded, proofs, within
 from .node_evidence import NodeEvidence
 from .pci_tree import LSPCI, devices_of_class
@@ -223,6 +223,7 @@ def check_mlx5(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     """ConnectX cards: firmware in trouble, hot transceivers, timeouts, cable errors, slot power.
 
     Failed ACCESS_REG commands are left out: reading counters of a function that may not prints them without end.
+    Warnings that a fleet knows (limits.kernel_log.known_messages) are left out too.
 
     Source: leptonai/gpud, infiniband matchers and issue 1164; NVIDIA/NVSentinel NIC rules.
     """
@@ -234,7 +235,7 @@ def _mlx5(kernel: KernelEvidence, profile: Profile) -> Iterator[Finding]:
     for kind, (status, words, action, advice) in _MLX5_FAULTS.items():
         events = kernel.messages(kind)
         if status == "warn":
-            events = kernel.recent(events, profile)
+            events = without_known(kernel.recent(events, profile), profile)
         for component, of_card in _by_device(events).items():
             observed = f"{words}, {kernel.often(of_card)}: {of_card[0].text[:160]}"
             reference = "leptonai/gpud, infiniband matchers"

@@ -232,6 +232,12 @@ class KernelEvidence:
         return log.first - self.boot.began
 
 
+def without_known(events: Iterable[Event], profile: Profile) -> list[Event]:
+    """Those that limits.kernel_log.known_messages does not know."""
+    known = [re.compile(item["pattern"]) for item in limits(profile)["known_messages"]]
+    return [event for event in events if not any(pattern.search(event.text) for pattern in known)]
+
+
 def limits(profile: Profile) -> Mapping[str, Any]:
     """The section limits.kernel_log of the profile."""
     section: Mapping[str, Any] = profile["limits"]["kernel_log"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from .check import Check, Profile
 from .finding import Evidence, Finding
-from .kernel_log_window import NEEDS, Event, KernelEvidence, limits
+from .kernel_log_window import NEEDS, Event, KernelEvidence, limits, without_known
 from .node_evidence import NodeEvidence
 
 _NAMES_SHOWN = 5
@@ -314,18 +314,12 @@ def check_unknown_messages(evidence: NodeEvidence, profile: Profile) -> Iterable
 
 
 def _unknown_messages(kernel: KernelEvidence, profile: Profile) -> Iterator[Finding]:
-    rule = limits(profile)
-    known = [re.compile(item["pattern"]) for item in rule["known_messages"]]
-    events = [
-        event
-        for event in kernel.recent(kernel.error_like(), profile)
-        if not any(pattern.search(event.text) for pattern in known)
-    ]
+    events = without_known(kernel.recent(kernel.error_like(), profile), profile)
     if not events:
         return
     # The most severe first, then the rarest: what is printed all the time is noise more often.
     events.sort(key=lambda event: (event.priority is None, event.priority or 0, event.occurrences))
-    shown = events[: rule["max_unknown_messages_shown"]]
+    shown = events[: limits(profile)["max_unknown_messages_shown"]]
     lines = "; ".join(f"{event.occurrences}x {event.text[:160]}" for event in shown)
     more = len(events) - len(shown)
     yield Finding(
