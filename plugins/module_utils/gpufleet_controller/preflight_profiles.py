@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible.module_utils.gpufleet.health.health_run import known_names
+from ansible.module_utils.gpufleet.health.registry import CHECKS
 from ansible.module_utils.gpufleet.profile_schema import Problem, did_you_mean, validate
 
 from .preflight_findings import Finding
@@ -96,7 +98,7 @@ def profile_findings(
                 "correct the variable or file that it names",
             )
         ]
-    return profile, [_finding(problem, name, layers) for problem in validate(profile)]
+    return profile, [_finding(problem, name, layers) for problem in validate(profile, known_names(CHECKS))]
 
 
 def _finding(problem: Problem, name: str, layers: list[tuple[str, Any]]) -> Finding:
@@ -108,12 +110,14 @@ def _finding(problem: Problem, name: str, layers: list[tuple[str, Any]]) -> Find
 def _origin(path: str, layers: list[tuple[str, Any]]) -> str:
     """The override variable that a key's value comes from; an empty string where it is the profile's own."""
     parts = path.split("[")[0].split(".")
-    for variable, value in reversed(layers):
-        node = value
-        for part in parts:
-            if not isinstance(node, dict) or part not in node:
-                break
-            node = node[part]
-        else:
-            return variable
-    return ""
+    return next((variable for variable, value in reversed(layers) if _has(value, parts)), "")
+
+
+def _has(value: Any, parts: list[str]) -> bool:
+    """Whether nested sections lead to a key; a key of a map may have dots of its own (skip_checks.gpu.ecc)."""
+    if not parts:
+        return True
+    if not isinstance(value, dict):
+        return False
+    joined = (".".join(parts[: count + 1]) for count in range(len(parts)))
+    return any(key in value and _has(value[key], parts[count + 1 :]) for count, key in enumerate(joined))

@@ -17,15 +17,12 @@ from typing import Any, NoReturn, TextIO
 
 from . import fault_history
 from .capture import CaptureError, read_capture, write_capture
-from .capture_anonymous import anonymous
 from .check import Check
-from .explain import explain
 from .health_run import HealthInput, InputError, run_health
 from .policy import EXIT_CODES
 from .probe import Probe
 from .probe_runner import run_probes
 from .profile_file import ProfileFileError, parse_profile, read_profile
-from .profile_proposal import ProposalError, profile_text, propose_profile
 from .registry import CHECKS, PROBES
 from .report_text import report_lines
 
@@ -66,7 +63,7 @@ def main(
         for problem in error.problems:
             print(f"node-health: {problem}", file=sys.stderr)
         return EXIT_USAGE
-    except (CaptureError, ProfileFileError, ProposalError, fault_history.HistoryError) as error:
+    except (CaptureError, ProfileFileError, fault_history.HistoryError) as error:
         print(f"node-health: {error}", file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
@@ -171,6 +168,8 @@ def _capture(given: argparse.Namespace, embedded: str | None, tables: Tables, ou
     else:
         created, results = read_capture(given.source)
     if given.anonymous:
+        from .capture_anonymous import anonymous  # each sub-command pays for its own code only
+
         own = (os.uname().nodename,) if given.source is None else ()
         profile = {} if given.profile is None and embedded is None else _profile(given, embedded)
         results = anonymous(results, profile, own)
@@ -186,6 +185,8 @@ def _capture(given: argparse.Namespace, embedded: str | None, tables: Tables, ou
 
 
 def _explain(given: argparse.Namespace, embedded: str | None, tables: Tables, out: TextIO) -> int:
+    from .explain import explain
+
     try:
         text = explain(" ".join(given.topic), tables.checks)
     except ValueError as error:
@@ -215,7 +216,12 @@ def _checks(given: argparse.Namespace, embedded: str | None, tables: Tables, out
 
 
 def _propose(given: argparse.Namespace, embedded: str | None, tables: Tables, out: TextIO) -> int:
-    created, profile = propose_profile(given.capture, tables.probes, tables.checks)
+    from .profile_proposal import ProposalError, profile_text, propose_profile
+
+    try:
+        created, profile = propose_profile(given.capture, tables.probes, tables.checks)
+    except ProposalError as error:
+        raise InputError([str(error)]) from error
     if given.json:
         _print_json(profile, out)
     else:
