@@ -13,6 +13,7 @@ from .gpu_findings import judge_each, known, no_gpus, printed, rows, skipped, va
 from .gpu_models import expected_of
 from .node_evidence import NodeEvidence
 from .nvidia_smi_query import QUERY
+from .probe import NoEvidence
 
 # Up to 525 the row T.Limit reads 0 C whatever the temperature (recording 525.147.05-h100-healthy: 0 C to go at 34 C).
 _MARGIN_TRUE_SINCE = 535
@@ -25,6 +26,14 @@ def is_busy(gpu: Gpu, profile: Profile) -> bool | None:
     if isinstance(utilization, Absent) or least is None:
         return None
     return bool(utilization >= least)
+
+
+def _load(gpu: Gpu, profile: Profile) -> bool | None:
+    """As is_busy, None also where that cannot be read: such a GPU is compared with its like only."""
+    try:
+        return is_busy(gpu, profile)
+    except NoEvidence:
+        return None
 
 
 def check_throttle(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
@@ -170,17 +179,22 @@ def check_temperature(evidence: NodeEvidence, profile: Profile) -> Iterator[Find
         yield nothing
         return
     report: GpuReport = evidence.facts(QUERY)
-    cores = {gpu.index: gpu.temperature.core for gpu in report.gpus if isinstance(gpu.temperature.core, int)}
+    cores = {
+        gpu.index: (_load(gpu, profile), gpu.temperature.core)
+        for gpu in report.gpus
+        if isinstance(gpu.temperature.core, int)
+    }
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
         core, memory = value_of(gpu, "temperature.core"), known(gpu, "temperature.memory")
         slowing = _at_slowdown(gpu, report.driver_branch)
-        others = [value for index, value in cores.items() if index != gpu.index]
+        load = is_busy(gpu, profile)
+        others = [degrees for index, (busy, degrees) in cores.items() if index != gpu.index and busy == load]
         said = f"{core} C" + ("" if isinstance(memory, Absent) else f", memory {memory} C")
         why = list(_too_hot(gpu, profile, report.driver_branch))
         above = expected_of(profile, gpu, "temperature_above_peers_c")
         if above is not None and len(others) > 1 and core - median(others) > above:
-            why.append(f"the others are at {median(others):.0f} C")
+            why.append(f"the others under the same load are at {median(others):.0f} C")
         if slowing or why:
             yield Finding(
                 gpu.component,

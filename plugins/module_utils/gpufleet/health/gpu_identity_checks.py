@@ -9,12 +9,15 @@ from typing import Any
 from .check import Check, Profile
 from .finding import Evidence, Finding
 from .gpu_facts import Absent, Gpu, GpuReport
-from .gpu_findings import count, judge_each, known, majority, no_gpus, rows, value_of
+from .gpu_findings import count, judge_each, known, majority, no_gpus, rows, together, value_of
 from .gpu_models import expected_of
 from .node_evidence import NodeEvidence
 from .nvidia_smi_fields import LABELS
 from .nvidia_smi_query import QUERY
 from .probe import NoEvidence
+
+# An A100 has 40536 MiB by driver 460 and 40960 by 510, of which 605 are reserved: earlier ones leave that part out.
+_RESERVED_COUNTED_SINCE = 510
 
 
 def check_sku(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
@@ -27,14 +30,15 @@ def check_sku(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
         yield nothing
         return
     report: GpuReport = evidence.facts(QUERY)
-    names = {gpu.index: gpu.name for gpu in report.gpus if isinstance(gpu.name, str)}
-    usual = majority(names)
+    usual = majority({gpu.index: gpu.name for gpu in report.gpus if isinstance(gpu.name, str)})
+    usual_memory = majority({gpu.index: gpu.memory.total for gpu in report.gpus if isinstance(gpu.memory.total, int)})
     rules = ((profile.get("devices") or {}).get("gpu") or {}).get("match") or []
     devices = sorted({str(rule["device"]) for rule in rules if rule.get("device")})
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
         name, device, memory = value_of(gpu, "name"), value_of(gpu, "device_id"), value_of(gpu, "memory.total")
-        most = expected_of(profile, gpu, "memory_mib")
+        whole = expected_of(profile, gpu, "memory_mib") if report.driver_branch >= _RESERVED_COUNTED_SINCE else None
+        full = usual_memory if whole is None else int(whole)
         advice = (
             "another board than the node was bought with: compare its serial number with the delivery, have the "
             "vendor replace it"
@@ -45,13 +49,17 @@ def check_sku(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
             yield _other(gpu, text, expected, advice, "device_id")
         elif usual is not None and name != usual:
             yield _other(gpu, str(name), f"{usual}, as the other GPUs", advice, "name")
-        elif most is not None and memory != int(most):
+        elif full is not None and memory != full:
             advice = (
                 "a part of its memory is gone or belongs to something else (MIG, confidential computing): drain "
                 "the node, reset the GPU; if the size stays, have it inspected"
             )
             yield _other(
-                gpu, f"{memory} MiB of memory", f"{most:.0f} MiB (limits.gpu.memory_mib)", advice, "memory.total"
+                gpu,
+                f"{memory} MiB of memory",
+                f"{full} MiB ({'as the other GPUs' if whole is None else 'limits.gpu.memory_mib'})",
+                advice,
+                "memory.total",
             )
 
     yield from judge_each(
@@ -97,6 +105,7 @@ def check_versions(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding
             report, fact, ((profile.get("firmware") or {}).get(component) or {}).get("version"), component
         )
     found += _gsp(report)
+    found = together(found, len(report.gpus))
     yield from found
     if not found:
         gpu = report.gpus[0]

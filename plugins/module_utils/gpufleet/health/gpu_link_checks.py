@@ -9,7 +9,7 @@ from .check import Check, Profile
 from .finding import Finding
 from .gpu_clock_checks import is_busy
 from .gpu_facts import Absent, Gpu
-from .gpu_findings import judge_each, known, rows, skipped, value_of
+from .gpu_findings import judge_each, known, no_gpus, rows, skipped, value_of
 from .gpu_models import expected_of
 from .node_evidence import NodeEvidence
 from .nvidia_smi_query import QUERY
@@ -25,14 +25,17 @@ def check_pcie_link(evidence: NodeEvidence, profile: Profile) -> Iterator[Findin
     Source: bugs 066, 067; recordings gpu1-pcie-gen3, gpu1-pcie-x8.
     """
     link = ((profile.get("devices") or {}).get("gpu") or {}).get("link")
+    if link is None:
+        reason = "the profile does not say how wide the link is (devices.gpu.link)"
+        yield no_gpus(profile) or Finding("node", "skipped", reason)
+        return
 
     def judge(gpu: Gpu) -> Iterator[Finding]:
         width, generation = known(gpu, "link.width"), known(gpu, "link.generation")
         if isinstance(width, Absent) or isinstance(generation, Absent):
             yield skipped(gpu, "the driver shows no PCIe link")
             return
-        lanes = int(link["width"]) if link else value_of(gpu, "link.max_width")
-        full = _GENERATIONS[link["speed_gts"]] if link else value_of(gpu, "link.max_generation")
+        lanes, full = int(link["width"]), _GENERATIONS[link["speed_gts"]]
         advice = (
             "drain the node, reset the GPU, then power-cycle the node; if the link stays narrow, have the GPU reseated"
         )
@@ -52,10 +55,15 @@ def check_pcie_link(evidence: NodeEvidence, profile: Profile) -> Iterator[Findin
             shown = ("link.generation", "link.max_generation", "performance_state")
             yield _link(gpu, "warn", text, f"generation {full}", "observe", advice, *shown)
 
-    def well(gpus: object) -> str:
-        return f"PCIe x{link['width']}" if link else "PCIe links of full width"
-
-    yield from judge_each(evidence, profile, judge, well, "link.width", "link.generation", "performance_state")
+    yield from judge_each(
+        evidence,
+        profile,
+        judge,
+        lambda gpus: f"PCIe x{gpus[0].link.width}",
+        "link.width",
+        "link.generation",
+        "performance_state",
+    )
 
 
 def _link(gpu: Gpu, status: str, observed: str, expected: str, action: str, advice: str, *facts: str) -> Finding:

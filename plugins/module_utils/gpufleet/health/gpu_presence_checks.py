@@ -73,7 +73,7 @@ def check_driver(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
             "bug 098",
         )
         return
-    says = f"driver {report.driver_version}, CUDA {report.cuda_version}"
+    says = f"driver {report.driver_version}"
     if module is not None:
         says += ", kernel module of the same version"
     yield Finding("node", "ok", says, evidence=shown)
@@ -236,8 +236,7 @@ def check_count(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     try:
         report = evidence.facts(QUERY)
     except NoEvidence as error:
-        if listed is None:
-            yield _no_count(error)
+        yield _no_count(error)  # the list gives a number, but not which GPUs they are
     for device in by_pci or ():
         if device.silence:
             yield _silent(device, report)
@@ -288,21 +287,34 @@ def _counts(
     if by_pci is not None:
         evidence += (Evidence(LSPCI, "\n".join(device.heading for device in by_pci)),)
     if right and not hidden and not unmatched:
-        if answering is not None and on_bus is not None:
+        if known is not None and on_bus is not None:
             yield Finding("node", "ok", f"{expected} GPUs: {', '.join(said)}", evidence=evidence)
         return
-    on_pci_only = on_bus is not None and len(on_bus) >= expected
+    if unmatched:
+        action = "inspect"
+        advice = (
+            "GPUs of another model than the profile names are in this node (gpu.sku says which): compare the serial "
+            "numbers with the delivery, or correct devices.gpu.match"
+        )
+    elif on_bus is not None and len(on_bus) >= expected:
+        action = "reboot"
+        advice = (
+            "the GPUs are on the bus but the driver does not drive all of them: save the kernel log (NVRM lines), "
+            "drain the node, reboot it"
+        )
+    else:
+        action = "power_cycle"
+        advice = (
+            "GPUs are missing from the bus: drain the node, power-cycle it, and compare the iDRAC's inventory; if "
+            "they stay away, have the missing ones reseated"
+        )
     yield Finding(
         "node",
         "fail",
         ", ".join(said),
         f"{expected} GPUs (devices.gpu.count), the same ones by both",
-        "reboot" if on_pci_only else "power_cycle",
-        "the GPUs are on the bus but the driver does not drive all of them: save the kernel log (NVRM lines), drain "
-        "the node, reboot it"
-        if on_pci_only
-        else "GPUs are missing from the bus: drain the node, power-cycle it, and compare the iDRAC's inventory; if "
-        "they stay away, have the missing ones reseated",
+        action,
+        advice,
         evidence,
         "oracle-quickstart/oci-hpc, role healthchecks",
     )

@@ -29,7 +29,7 @@ from .gpu_facts import (
     Unreadable,
     branch_of,
 )
-from .nvidia_smi_fields import FIELDS, Field, absent, row_label
+from .nvidia_smi_fields import FIELDS, NEVER_EXPECTED, Field, absent, row_label
 from .nvidia_smi_query_text import TITLE, read_text
 from .nvidia_smi_query_xml import RawGpu, RawReport, read_xml
 from .probe import ParseError, Probe, ProbeResult
@@ -156,7 +156,8 @@ def _not_printed(
     if any(path in peers for path in paths):
         return Absent("missing", "row not printed, though it is for other GPUs")
     if branch and not field.since <= branch <= field.until:
-        return Absent("not_in_driver", f"driver branch {branch} does not print it")
+        reason = "row not printed" if field.since == NEVER_EXPECTED else f"driver branch {branch} does not print it"
+        return Absent("not_in_driver", reason)
     return Absent("missing", "row not printed")
 
 

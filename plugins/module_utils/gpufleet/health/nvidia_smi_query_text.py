@@ -109,7 +109,8 @@ def _take(line: str, head: dict[str, str], blocks: list[_Block], notes: list[str
         notes.append(line)
         return ""
     row = _ROW.fullmatch(line)
-    indent, label = (row or _HEADING.fullmatch(line) or re.match("()()", "")).groups()[:2]  # type: ignore[union-attr]
+    found = row or _HEADING.fullmatch(line)
+    indent, label = found.group(1, 2) if found else ("", "")
     value = (row.group(3) or "").strip() if row else None
     if not label or len(indent) % _INDENT:
         return "this line does not fit"

@@ -50,7 +50,8 @@ def read_xml(text: str) -> RawReport:
         root = ElementTree.fromstring(_CONTROL.sub("?", document))
     except ElementTree.ParseError as error:
         line = error.position[0] + text.count("\n", 0, start)
-        raise ParseError(f"nvidia-smi -q -x: line {line}: {error.msg}") from error
+        what = error.msg.partition(":")[0]
+        raise ParseError(f"nvidia-smi -q -x: line {line}: {what}") from error
     if root.tag != _ROOT:
         raise ParseError(f"nvidia-smi -q -x: expected <{_ROOT}>, found <{root.tag}>")
     around = text[:start].splitlines() + text[end + len(closing) :].splitlines()
