@@ -24,7 +24,7 @@ from .probe import Probe
 from .probe_runner import run_probes
 from .profile_file import ProfileFileError, parse_profile, read_profile
 from .registry import CHECKS, PROBES
-from .report_text import report_lines
+from .report_text import clean, report_lines
 
 # sysexits.h
 EXIT_USAGE, EXIT_CANNOT_WRITE = 64, 74
@@ -202,7 +202,7 @@ def _probes(given: argparse.Namespace, embedded: str | None, tables: Tables, out
         return 0
     for probe in tables.probes:
         needs = " (root)" * probe.root + " (only if asked for)" * probe.heavy
-        _print([f"{probe.id:<28} {probe.deadline_s:>4g} s  {probe.source}{needs}"], out)
+        _print([f"{probe.id:<28} {probe.deadline_s:>4g} s  {clean(probe.source)}{needs}"], out)
     return 0
 
 

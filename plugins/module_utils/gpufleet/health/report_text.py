@@ -17,6 +17,8 @@ MAX_LINES_OF_A_FIELD = 4
 MAX_EVIDENCE_LINES = 3
 # Faults and warnings beyond this are counted by check: a node with 300 of them has one cause, not 300.
 MAX_ENTRIES = 40
+# Of one node in the summary of a fleet.
+MAX_GAPS_TOLD = 3
 
 _MEANING = {
     "ok": "may train",
@@ -264,13 +266,24 @@ def attention(report: Mapping[str, Any]) -> list[dict[str, str]]:
         findings = [finding for finding in report["findings"] if finding["status"] == status]
         severity = "warn" if status == "warn" else "fail"
         if status == "unknown":
-            for gap in _gaps(findings):
-                reason = f"unknown: {clean(gap.observed)}\naffects {_affected(gap)}"
-                notes.append({"reason": reason, "next_step": clean(gap.advice), "severity": severity})
+            notes += _notes_on_gaps(_gaps(findings))
             continue
         for finding in _hardest_first(findings):
             notes.append({"reason": _reason(finding), "next_step": clean(_do(finding)), "severity": severity})
     return notes
+
+
+def _notes_on_gaps(gaps: Sequence[_Gap]) -> list[dict[str, str]]:
+    """A note for each gap; one for all of a node that gives nearly no answers, lest it hides the other nodes."""
+    if len(gaps) <= MAX_GAPS_TOLD:
+        return [_note_on_gap(gap, f"unknown: {clean(gap.observed)}\naffects {_affected(gap)}") for gap in gaps]
+    checks = sorted({check for gap in gaps for check in gap.checks})
+    said = f"unknown: {len(checks)} checks cannot be judged for {len(gaps)} reasons, the first: "
+    return [_note_on_gap(gaps[0], f"{said}{clean(gaps[0].observed)}\naffects {', '.join(checks)}")]
+
+
+def _note_on_gap(gap: _Gap, reason: str) -> dict[str, str]:
+    return {"reason": reason, "next_step": clean(gap.advice), "severity": "fail"}
 
 
 def _reason(finding: Mapping[str, Any]) -> str:

@@ -94,3 +94,11 @@ def test_a_capture_that_lacks_what_a_profile_says_is_refused(
 def test_an_empty_capture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProposalError, match="lacks what a profile must say"):
         proposal(tmp_path, {})
+
+
+def test_the_node_still_fits_with_the_time_servers_of_the_site(tmp_path: Path, good: Mapping[str, ProbeResult]) -> None:
+    """The one thing that a person must add to the proposal, in the form in which inventories give it."""
+    path, profile = proposal(tmp_path, good)
+    profile["platform"]["clock"]["servers"] = [{"address": "10.0.0.1", "options": "iburst"}, {"address": "10.0.0.2"}]
+    assert validate(profile, known_names(CHECKS)) == []
+    assert run_health(HealthInput(profile, replay_from=path))["verdict"] == "ok"

@@ -163,3 +163,12 @@ def test_attention_groups_what_is_one_trouble() -> None:
 def test_a_warning_is_no_failure_and_a_good_node_needs_nobody() -> None:
     assert attention(report(fault()._replace(status="warn")))[0]["severity"] == "warn"
     assert attention(report(OK, SKIPPED)) == []
+
+
+def test_a_node_without_answers_is_one_note() -> None:
+    found = [unknown(f"gpu.{number}")._replace(observed=f"probe p{number}: no answer") for number in range(20)]
+    (note,) = attention(report(*found))
+    assert note["reason"].splitlines()[0] == (
+        "unknown: 20 checks cannot be judged for 20 reasons, the first: probe p0: no answer"
+    )
+    assert "gpu.19" in note["reason"]
