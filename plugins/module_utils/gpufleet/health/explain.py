@@ -35,7 +35,7 @@ _CAUSES = {
     "gpu": "the GPU or its memory",
     "link": "NVLink",
     "driver": "driver or firmware",
-    "notice": "a notice; another check judges the state behind it",
+    "notice": "no fault by itself: the driver tells of a state",
     "unpublished": "not published",
     "unused": "not known: the number is not in use",
 }

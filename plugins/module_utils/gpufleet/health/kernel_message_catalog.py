@@ -130,7 +130,8 @@ _HARMLESS = (
     r"AER: (?:Multiple )?(?:Corrected|Correctable) error|AER:? +enabled|aer_(?:status|mask|layer)|Error of this Agent",
     r"\[Hardware Error\]",
     # start-up of hardware and firmware
-    r"RAS: Correctable Errors collector|Error Record Serialization Table|GHES: |HEST: |EDAC .*(?:Ver:|Giving out)",
+    r"RAS: Correctable Errors collector|Error Record Serialization Table|GHES: |HEST: |EDAC .*(?:Ver:|No hbm)",
+    r"^Giving out device",
     r"ACPI (?:BIOS )?(?:Error|Warning)|ACPI: .*(?:_OSC|OSC evaluation|Unable to|failed)|acpi .*_OSC",
     r"\[Firmware (?:Bug|Warn)",
     r"Unable to turn on user SVA|Cannot allocate resource for (?:EISA|mainboard)|control method not found",
@@ -147,6 +148,7 @@ _HARMLESS = (
     r"Could not retrieve perf counters|Fast TSC calibration failed|TSC .*[Uu]nstable|clocksource: ",
     r"NetLabel: |bridge: filtering via arp|NFSD: (?:Unable to|Using)|memfd_create\(\) called",
     r"DMI not present|Cannot map memory with base addr",
+    r"missing firmware|FAT-fs .*not properly unmounted|ignoring tunable zfs_arc_min ",
     r"random: .*uninitialized|Warning: unable to open an initial console|Kernel command line: |Command line: ",
     r"Unknown kernel command line parameters|printk: .*disabled|efi: |EFI .*(?:failed|warning)|Dropping .*signed",
     r"integrity: |Problem loading (?:in-kernel )?X\.509|blacklist: |Loading compiled-in|LSM: |Lockdown: ",

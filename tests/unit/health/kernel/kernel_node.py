@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from ansible.module_utils.gpufleet.health import pci_tree
-from ansible.module_utils.gpufleet.health.evaluation import evaluate
+from ansible.module_utils.gpufleet.health.evaluation import evaluate, matches
 from ansible.module_utils.gpufleet.health.finding import Finding
 from ansible.module_utils.gpufleet.health.kernel_checks import CHECKS, PROBES
 from ansible.module_utils.gpufleet.health.kernel_log_normal_form import read_kernel_log
@@ -60,8 +60,8 @@ def node(
 
 
 def judge(results: dict[str, ProbeResult], check: str = "kernel", given: dict[str, Any] | None = None) -> list[Finding]:
-    """The findings of the checks whose id begins so."""
-    chosen = [one for one in CHECKS if one.id.startswith(check)]
+    """The findings of the checks of this id or prefix."""
+    chosen = [one for one in CHECKS if matches(one.id, check)]
     return evaluate(chosen, ALL_PROBES, results, given or profile(), {})
 
 

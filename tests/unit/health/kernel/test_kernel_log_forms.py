@@ -90,8 +90,8 @@ def test_a_sentence_over_several_records_is_joined(between: tuple[str, ...]) -> 
     found = records("".join(f"[ 1843.30814{number}] kernel: {line}\n" for number, line in enumerate(lines)))
     joined = [record.text for record in found if "fallen" in record.text]
     assert joined == [
-        "NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:2330) installed in this system has fallen off the bus and is not "
-        "responding to commands."
+        "NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:2330) installed in this system has fallen off the bus and is "
+        "not responding to commands."
     ]
     assert len(found) == 2 + len(between)
 
