@@ -149,9 +149,13 @@ def _unreachable_line(message: str) -> str:
 
 
 def grouping_key(reason: str, node: str) -> str:
-    """Make reasons of different nodes comparable: the node's name and all addresses become '<node>'."""
+    """Make reasons of different nodes comparable: the node's name and all its addresses become '<node>'.
+
+    A PCI address (0000:9b:00.0) is none of these: it tells one device of a node from another.
+    """
     text = reason.replace(node, "<node>")
     text = re.sub(r"\b\d{1,3}(\.\d{1,3}){3}\b", "<node>", text)
-    text = re.sub(r"\b(?:[0-9a-f]{1,4}:){2,7}[0-9a-f]{0,4}\b", "<node>", text, flags=re.IGNORECASE)
+    pci = r"(?![0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?(?![0-9a-f:]))"
+    text = re.sub(rf"\b{pci}(?:[0-9a-f]{{1,4}}:){{2,7}}[0-9a-f]{{0,4}}\b", "<node>", text, flags=re.IGNORECASE)
     # "ssh: connect to host gpu7.example.com port 22": the address of the inventory, which is not the node's name
     return re.sub(r"(connect to host|hostname|Connection to|Connection closed by) \S+", r"\1 <node>", text)

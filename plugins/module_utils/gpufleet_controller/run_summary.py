@@ -143,9 +143,10 @@ def _groups(report: RunReport) -> list[_Group]:
             reason, step = need["reason"], need["next_step"]
             key = (need["kind"], grouping_key(reason, name), grouping_key(step, name))
             group = groups.setdefault(key, _Group(need["kind"], reason, step, need["severity"]))
-            if group.nodes:
+            if group.nodes and name not in group.nodes:
                 group.reason, group.next_step = key[1], key[2]
-            group.nodes.append(name)
+            if name not in group.nodes:
+                group.nodes.append(name)
     return sorted(
         groups.values(),
         key=lambda group: (OUTCOMES.index(group.kind), group.severity != "fail", -len(group.nodes), group.nodes[0]),

@@ -96,3 +96,6 @@ def test_reasons_of_two_nodes_are_the_same() -> None:
     assert key("gpu-1", "gpu-1.example.com") == key("gpu-2", "gpu-2.example.com")
     assert key("gpu-1", "fe80::1:2:3") == key("gpu-2", "fe80::9:2:3")
     assert grouping_key("disk 1 is dead", "gpu-1") != grouping_key("disk 2 is dead", "gpu-2")
+    for text in ("bridge 0000:00:05.0: redirects", "GPU 3 (0000:9b:00.0) is lost", "Xid (PCI:0000:9b:00): 79"):
+        assert grouping_key(text, "gpu-1") == text, "a PCI address is no address of a node"
+    assert grouping_key("2001:db8:0:0:0:0:0:9b refused", "gpu-1") == "<node> refused"

@@ -48,7 +48,8 @@ def check_skew(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     followed = _followed(evidence.facts(SOURCES_PROBE))
     excerpt = (Evidence(TRACKING_PROBE, state.said),)
     if state.tracking is None or not state.tracking.synchronised or followed is None:
-        raise NoEvidence(TRACKING_PROBE, "no server is followed, so nobody knows how far the clock is off")
+        silent = SOURCES_PROBE if state.tracking is not None and state.tracking.synchronised else TRACKING_PROBE
+        raise NoEvidence(silent, "no server is followed, so nobody knows how far the clock is off")
     offset = state.tracking.offset_s
     expected = f"within {limits['max_tracking_offset_s']:g} s of {followed.name}"
     observed = f"{offset:+.6f} s off {followed.name} (stratum {state.tracking.stratum})"
@@ -75,7 +76,7 @@ def check_source(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
 
     Source: platform.clock.servers of the profile; role time_sync
     """
-    servers: Sequence[str] = profile["platform"]["clock"]["servers"]
+    servers: Sequence[str] = [server["address"] for server in profile["platform"]["clock"]["servers"]]
     state: ClockState = evidence.facts(TRACKING_PROBE)
     sources: list[Source] = evidence.facts(SOURCES_PROBE)
     described = "; ".join(describe_servers(sources, servers)) if servers else ""

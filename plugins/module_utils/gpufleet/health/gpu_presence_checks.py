@@ -32,6 +32,7 @@ def check_driver(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     Each way in which it does not answer has another cure: library missing, module not loaded, versions that differ
     after an upgrade, a GPU that went away, no rights. They are told apart by the words, since the exit status is not
     unique.
+
     Source: recordings of nvidia-smi 525 to 555; bugs 004 (skypilot-org/skypilot#411) and 015.
     """
     nothing = no_gpus(profile)
@@ -84,6 +85,7 @@ def check_lost(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
 
     A GPU that fell off the bus still has a handle and a row in every list; only its values read "GPU is lost". One
     that cannot be opened at all ends `nvidia-smi -q` before anything about the other GPUs: these are then unknown.
+
     Source: recordings of nvidia-smi; bugs 001, 006, 007 (NVIDIA/dcgm-exporter#319); leptonai/gpud#1209.
     """
     nothing = no_gpus(profile)
@@ -215,6 +217,7 @@ def check_count(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     """As many GPUs as the profile says, by nvidia-smi and by PCI, and the same ones.
 
     A GPU that the driver dropped is still on PCI; one that lost its link is there as "(rev ff)" or not at all.
+
     Source: oracle-quickstart/oci-hpc, role healthchecks (both counts); leptonai/gpud#591.
     """
     nothing = no_gpus(profile)
@@ -241,7 +244,8 @@ def check_count(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
         if device.silence:
             yield _silent(device, report)
     answering = len(report.gpus) if report else len(listed.gpus) if listed else None
-    yield from _counts(expected, answering, by_pci, report)
+    counts = _counts(expected, answering, by_pci, report)
+    yield from (finding for finding in counts if finding.status != "ok" or report is not None)
 
 
 def _no_count(error: NoEvidence) -> Finding:

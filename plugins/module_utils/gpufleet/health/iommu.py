@@ -70,7 +70,10 @@ def check_iommu(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     """
     wanted = profile["platform"]["iommu"]
     groups: IommuGroups = evidence.facts(GROUPS)
-    arguments: str = evidence.facts(ARGUMENTS)
+    try:
+        arguments: str | None = evidence.facts(ARGUMENTS)
+    except NoEvidence:
+        arguments = None  # the groups decide; this would only help to say why
     right, modes = True, {}
     for kind, described in profile["devices"].items():
         try:
@@ -99,7 +102,7 @@ def check_iommu(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
         text = (
             f"{wanted}: {len(modes)} devices of the profile; {len(groups.types)} groups ({', '.join(counts) or 'off'})"
         )
-        yield Finding("node", "ok", text, evidence=(Evidence(GROUPS), Evidence(ARGUMENTS, arguments)))
+        yield Finding("node", "ok", text, evidence=(Evidence(GROUPS),))
 
 
 class _Mode(NamedTuple):
@@ -119,22 +122,25 @@ def _mode(groups: IommuGroups, address: str) -> _Mode:
     return _Mode(_MODES.get(kind, f"in a group of type {kind}"), f"{_FOLDER}/{group}/type:{kind} ({address})")
 
 
-def _wrong(name: str, found: _Mode, wanted: str, arguments: str) -> Finding:
-    given = " ".join(_ARGUMENT.findall(arguments))
+def _wrong(name: str, found: _Mode, wanted: str, arguments: str | None) -> Finding:
+    given = " ".join(_ARGUMENT.findall(arguments or ""))
+    said = "cannot be read" if arguments is None else given or "none about the IOMMU"
     if found.mode == "off":
         advice = "switch VT-d (AMD: IOMMU) on in the BIOS and take intel_iommu=off or amd_iommu=off off the kernel"
     elif given:
         advice = f"the kernel was started with `{given}`, which did not do: see DMAR or AMD-Vi in dmesg, and the BIOS"
+    elif arguments is None:
+        advice = "look at /proc/cmdline: the argument that the profile names must be there, else add it and reboot"
     else:
         advice = "the kernel was started without any such argument: add the one that the profile names and reboot"
     return Finding(
         name,
         "fail",
-        f"IOMMU {found.mode}; kernel arguments: {given or 'none about the IOMMU'}",
+        f"IOMMU {found.mode}; kernel arguments: {said}",
         wanted,
         "reboot",
         advice,
-        (Evidence(GROUPS, found.line), Evidence(ARGUMENTS, arguments)),
+        (Evidence(GROUPS, found.line), Evidence(ARGUMENTS, arguments or "")),
         "profile, platform.iommu",
     )
 
@@ -163,4 +169,4 @@ PROBES = (
     ),
     Probe(ARGUMENTS, _parse_arguments, paths=("/proc/cmdline",), deadline_s=10),
 )  # fmt: skip
-CHECKS = (Check("iommu", check_iommu, (GROUPS, ARGUMENTS, *NEEDS)),)
+CHECKS = (Check("iommu", check_iommu, (GROUPS, *NEEDS), also=(ARGUMENTS,)),)

@@ -15,7 +15,7 @@ MOUNTS = "block_devices.mounts"
 
 # The same places as in block_devices.py, whose role leaves such a disk out of the pool.
 _SYSTEM_MOUNTS = ("/", "/boot", "/boot/efi", "/efi", "/usr", "/var")
-_LINK = re.compile(r"(\S+) (\.\./\S+)$")
+_LINK = re.compile(r"(\S+) ((?:\.\./)+devices/\S+)$")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 

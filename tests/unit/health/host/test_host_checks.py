@@ -106,7 +106,7 @@ def test_time_servers_of_the_profile() -> None:
         (["10.0.0.2"], "warn", "which the profile does not name"),
         (["10.0.0.1", "10.0.0.3"], "warn", "no answer: 10.0.0.3"),
     ):
-        clock["servers"] = servers
+        clock["servers"] = [{"address": address} for address in servers]
         (found,) = (one for one in run(HEALTHY, wanted) if one.check == "clock.source")
         assert found.status == status and says in found.observed
 
@@ -284,7 +284,7 @@ def test_output_that_is_not_whole_is_refused(probe: str, change: Change, says: s
 def test_less_output_never_passes(probe: str) -> None:
     """Cut behind any line, or without it: what needs the probe does not pass on less, all else is as before."""
     wanted = profile()
-    wanted["platform"]["clock"]["servers"] = ["10.0.0.1", "10.0.0.2"]
+    wanted["platform"]["clock"]["servers"] = [{"address": "10.0.0.1"}, {"address": "10.0.0.2"}]
     lines = HEALTHY[probe].stdout.splitlines(keepends=True)
     needing = {check.id for check in CHECKS if probe in check.needs}
     # Behind the last disk's name that the pool uses stand other names of it, which nothing reads.

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A healthy XE9680 as the probes see it, put together from recordings: the basis of the removal test and the bench.
+
+The outputs come from different machines, so addresses and versions are made to agree: the GPUs of the recordings of
+nvidia-smi get the PCI addresses of the recorded XE9680.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.module_utils.gpufleet.health.probe import ProbeResult
+from ansible.module_utils.gpufleet.health.registry import PROBES
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+FIXTURES = REPOSITORY / "tests" / "fixtures"
+DRIVER = "550.163.01"
+
+# Folder of the recording by probe.
+NVIDIA_SMI = {
+    "nvidia_smi.query": "q-x",
+    "nvidia_smi.list": "L",
+    "nvidia_smi.nvlink_status": "nvlink-s",
+    "nvidia_smi.nvlink_errors": "nvlink-e",
+    "nvidia_smi.topology": "topo-m",
+}
+# Addresses of the mocked GPUs, and those of the recorded XE9680, both in the order of the bus.
+MOCK_BUSES = ("1A", "1B", "4A", "4B", "8A", "8B", "CA", "CB")
+XE9680_BUSES = ("19", "3B", "4C", "5D", "9B", "BB", "CB", "DB")
+
+
+@functools.cache
+def recording(state: str) -> Mapping[str, tuple[str, int]]:
+    """Standard output and exit status of each recorded command of a state, by the name of its folder."""
+    outputs: dict[str, dict[str, str]] = {}
+    with tarfile.open(FIXTURES / "nvidia-smi" / "recordings.tar.xz") as archive:
+        for member in archive:
+            parts = member.name.removeprefix("./").split("/")
+            if len(parts) == 3 and parts[0] == state and member.isfile():
+                content = archive.extractfile(member)
+                assert content is not None
+                outputs.setdefault(parts[1], {})[parts[2]] = content.read().decode()
+    assert outputs, f"no such recording: {state}"
+    return {name: (files["stdout"], int(files["rc"])) for name, files in outputs.items()}
+
+
+def at_xe9680(text: str) -> str:
+    """The text of a recording with the GPUs at the addresses of the XE9680."""
+    moved = dict(zip(MOCK_BUSES, XE9680_BUSES, strict=True))
+    pattern = rf"(?i)\b((?:[0-9a-f]{{4}})?[0-9a-f]{{4}}:)({'|'.join(MOCK_BUSES)})(?=:00[.:])"
+    return re.sub(pattern, lambda match: match[1] + moved[match[2].upper()], text)
+
+
+def nvidia_smi(state: str) -> dict[str, ProbeResult]:
+    """Results of the nvidia-smi probes in a recorded state, at the addresses of the XE9680."""
+    commands = recording(state)
+    return {probe: result(probe, at_xe9680(commands[name][0]), commands[name][1]) for probe, name in NVIDIA_SMI.items()}
+
+
+def result(probe: str, stdout: str, rc: int = 0) -> ProbeResult:
+    """What a probe brings that ended by itself."""
+    good = next(one.good_rc for one in PROBES if one.id == probe)
+    return ProbeResult(probe, "done" if rc in good else "failed", rc, stdout, "", 0.1, 1_790_000_000.0, True)
+
+
+# What no recording holds, as the programs print it.
+_TYPED = {
+    "nvidia.driver_version": "/proc/driver/nvidia/version:NVRM version: NVIDIA UNIX Open Kernel Module for x86_64"
+    "  550.163.01  Release Build  (dvs-builder@U22-I3-G18-2)  Tue Apr  8 12:41:17 UTC 2025\n",
+    "fabric_manager.service": "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\n"
+    "ExecMainStatus=0\n",
+    "fabric_manager.version": "Fabric Manager version is : 550.163.01\n",
+    "fabric_manager.log": "[Sep 21 2026 13:33:21] [INFO] [tid 2011] Fabric Manager version 550.163.01 is running with"
+    " the following configuration options\n[Sep 21 2026 13:33:25] [INFO] [tid 2011] Successfully configured all the"
+    " available NVSwitches to route GPU NVLink traffic.\n",
+    "kernel.boot": "/proc/sys/kernel/random/boot_id:0b1c2d3e-0000-4000-8000-000000000001\n/proc/uptime:86400.00 1.00\n",
+    "platform.machine": "/sys/class/dmi/id/bios_version:2.7.4\n/sys/class/dmi/id/product_name:PowerEdge XE9680\n"
+    "/sys/class/dmi/id/sys_vendor:Dell Inc.\n",
+    "platform.kernel": "/proc/sys/kernel/osrelease:5.15.0-91-generic\n/proc/cmdline:BOOT_IMAGE=/vmlinuz ro iommu=pt\n",
+    "platform.processors": "/sys/devices/system/cpu/online:0-1\n"
+    "/sys/devices/system/cpu/cpu0/topology/physical_package_id:0\n"
+    "/sys/devices/system/cpu/cpu1/topology/physical_package_id:1\n"
+    "/sys/devices/system/node/node0/cpulist:0\n/sys/devices/system/node/node1/cpulist:1\n"
+    "/proc/meminfo:MemTotal:       2113546240 kB\n",
+}
+_TOPOLOGY = FIXTURES / "nvlink" / "topology"
+
+
+def kernel_log(lines: int = 0, forms: int = 0) -> dict[str, ProbeResult]:
+    """The kernel's messages of a boot, from both sources; behind them `lines` harmless ones of `forms` kinds."""
+    text = (FIXTURES / "kernel" / "lab-node-boot.dmesg.txt").read_text().splitlines()
+    for number in range(lines):
+        word = "".join(chr(ord("a") + digit) for digit in _digits(number % forms))
+        text.append(f"kern  :info  : [{100 + number / 100:12.6f}] mlx5_core 0000:1a:00.0: {word} done in {number} us")
+    dmesg = "\n".join(text) + "\n"
+    journal = re.sub(r"(?m)^\w+ *:\w+ *: (\[ *[\d.]+\]) ", r"\1 kernel: ", dmesg)
+    return {
+        "kernel.dmesg": result("kernel.dmesg", dmesg),
+        "kernel.journal": result("kernel.journal", journal),
+    }
+
+
+def _digits(number: int) -> list[int]:
+    """Six digits of a number in base 26, so that each is a word without digits, which a normal form would drop."""
+    return [number // 26**place % 26 for place in range(6)]
+
+
+def healthy_node(driver: str = DRIVER, lines: int = 0, forms: int = 0) -> dict[str, ProbeResult]:
+    """Results of every probe on a healthy XE9680 with this version of the driver (one that was recorded)."""
+    found = nvidia_smi(f"{driver}-h100-healthy")
+    found["pci.lspci"] = result("pci.lspci", (FIXTURES / "pci" / "xe9680-h100.lspci.txt").read_text())
+    for path in (FIXTURES / "host" / "xe9680").glob("*.txt"):
+        found[path.stem] = result(path.stem, path.read_text())
+    # The mock has no NICs in its matrix.
+    found["nvidia_smi.topology"] = result("nvidia_smi.topology", (_TOPOLOGY / "xe9680-h100.txt").read_text())
+    uevent = (_TOPOLOGY / "xe9680-h100-uevent.txt").read_text()
+    found["infiniband.pci_addresses"] = result("infiniband.pci_addresses", uevent)
+    found.update({probe: result(probe, text.replace(DRIVER, driver)) for probe, text in _TYPED.items()})
+    found.update(kernel_log(lines, forms))
+    return found
+
+
+def profile() -> dict[str, Any]:
+    """profiles/xe9680-h100.yml, with what the mocked GPUs and the recorded node have instead."""
+    data: dict[str, Any] = copy.deepcopy(yaml.safe_load((REPOSITORY / "profiles" / "xe9680-h100.yml").read_text()))
+    data["limits"]["gpu"]["memory_mib"] = 81920
+    data["firmware"]["gpu_vbios"] = {"version": None}
+    return data
