@@ -41,7 +41,7 @@ class Fleet:
         self.capture("empty", {})
         created, profile = propose_profile(str(folder / "healthy"), PROBES, CHECKS)
         # the one that the captured node follows
-        profile["platform"]["clock"]["servers"] = []
+        profile["platform"]["clock"]["servers"] = [{"address": NTP_SERVER}]
         (folder / "profiles").mkdir()
         (folder / "profiles" / "proposed.yml").write_text(profile_text(profile, created))
 
@@ -60,7 +60,7 @@ class Fleet:
             "ansible_python_interpreter": "/usr/bin/python3",
             "node_profile": "proposed",
             "node_profile_dir": str(self.folder / "profiles"),
-            "preflight_allow_local_connection": True, "time_sync_manage": False,
+            "preflight_allow_local_connection": True,
         }
         path = self.folder / "inventory.json"
         path.write_text(json.dumps({"gpu_nodes": {"hosts": hosts, "vars": variables}}))
