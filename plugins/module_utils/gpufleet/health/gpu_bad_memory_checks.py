@@ -19,6 +19,7 @@ def check_row_remap(evidence: NodeEvidence, profile: Profile) -> Iterator[Findin
 
     A pending one is carried out by a reset; a failed one ends the GPU. The histogram of banks tells before that
     which GPU will fail. N/A is no "0 failures": with MIG the driver hides it, otherwise it is odd on Ampere and later.
+
     Source: NVIDIA GPU Memory Error Management (512 rows in all, 8 per bank); bug 017 (leptonai/gpud#128).
     """
 
@@ -33,12 +34,12 @@ def check_row_remap(evidence: NodeEvidence, profile: Profile) -> Iterator[Findin
         if failure == "Yes":
             what = "a row could not be replaced: its bank has no spare row left"
             advice = "drain the node and have the GPU replaced (NVIDIA's condition for a return)"
-            shown = ("row_remap.failure", "row_remap.uncorrectable", "row_remap.banks_none")
+            shown = ("row_remap.failure", "row_remap.uncorrectable", "row_remap.banks_none", "serial")
             yield _remap(gpu, "fail", what, "replace", advice, *shown)
         elif most is not None and rows_lost >= most:
             what = f"{rows_lost} rows replaced for uncorrectable errors, limit {most:.0f}"
             advice = "drain the node and have the GPU replaced: no spare rows are left"
-            yield _remap(gpu, "fail", what, "replace", advice, "row_remap.uncorrectable")
+            yield _remap(gpu, "fail", what, "replace", advice, "row_remap.uncorrectable", "serial")
         if pending == "Yes":
             what = "the replacement of a row is pending"
             advice = "drain the node and reset the GPU, which carries it out; no reason to replace the GPU"

@@ -42,6 +42,7 @@ def check_throttle(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding
     Idle is no fault, nor is the power cap under load: it is how a GPU is meant to run. Hardware slowdown, its thermal
     form and the power brake are: the brake is a signal from the node, so on all GPUs it means power supply or rack.
     Both spellings are read (throttle reasons up to 525, event reasons from 535 on).
+
     Source: NVML API, clocks event reasons; bug 012; recordings gpu4-throttle-*, all-throttle-hw-power-brake.
     """
 
@@ -172,6 +173,7 @@ def check_temperature(evidence: NodeEvidence, profile: Profile) -> Iterator[Find
     """No GPU is at its limit of temperature, or much hotter than the others under the same load.
 
     Newer drivers print the degrees that are left (T.Limit), older ones the limits.
+
     Source: nvidia-smi(1), Temperature; recordings gpu4-hot-no-throttle; limits: health/gpu_models.py.
     """
     nothing = no_gpus(profile)

@@ -104,6 +104,7 @@ def check_ecc(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     Uncorrectable errors since the load ruin results: the GPU is reset. Old ones (aggregate) are history. The
     threshold flag for SRAM and unrepairable memory are NVIDIA's own conditions for replacement. Corrected errors do
     no harm; very many foretell others.
+
     Source: NVIDIA GPU Memory Error Management; Xid 48 workflow (threshold flag); limits: health/gpu_models.py.
     """
 
@@ -199,7 +200,7 @@ def _end_of_life(gpu: Gpu) -> Iterator[Finding]:
                 "No",
                 action,
                 advices[action],
-                (rows(gpu, fact, *more),),
+                (rows(gpu, fact, *more, "serial"),),
                 "NVIDIA Xid catalog, workflow of Xid 48; recording gpu2-sram-threshold-exceeded",
             )
 

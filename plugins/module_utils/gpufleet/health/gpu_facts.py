@@ -32,9 +32,7 @@ class Inforom(NamedTuple):
     """Versions of the objects in the InfoROM, the configuration memory on the board."""
 
     image: Text
-    oem: Text
     ecc: Text
-    power: Text
 
 
 class PcieLink(NamedTuple):
@@ -133,15 +131,14 @@ class RowRemap(NamedTuple):
 
 
 class Temperature(NamedTuple):
-    """Degrees Celsius. margin: degrees left to the limit (T.Limit); slowdown_margin, operating_margin: the values of
-    margin at which the GPU slows down, or leaves its range of operation. Older GPUs have the limits themselves
+    """Degrees Celsius. margin: degrees left to the limit (T.Limit); slowdown_margin: the value of margin at which
+    the GPU slows down. Older GPUs have the limits themselves
     (slowdown, operating). memory, memory_operating: of the memory."""
 
     core: Count
     memory: Count
     margin: Count
     slowdown_margin: Count
-    operating_margin: Count
     slowdown: Count
     operating: Count
     memory_operating: Count

@@ -75,7 +75,9 @@ def check_sku(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
 
 def _other(gpu: Gpu, observed: str, expected: str, advice: str, fact: str) -> Finding:
     reference = "recordings gpu6-wrong-sku, gpu6-less-memory"
-    return Finding(gpu.component, "fail", observed, expected, "inspect", advice, (rows(gpu, fact),), reference)
+    return Finding(
+        gpu.component, "fail", observed, expected, "inspect", advice, (rows(gpu, fact, "serial"),), reference
+    )
 
 
 # Versions that must be equal on all GPUs of a node, and the component of the firmware manifest that names them.
@@ -87,6 +89,7 @@ def check_versions(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding
 
     The GSP firmware comes with the driver: another version is left over from before an upgrade. N/A says that the GPU
     runs without it.
+
     Source: imbue-ai/cluster-health (histogram of versions); bug 015 (spelling of driver 610).
     """
     nothing = no_gpus(profile)

@@ -22,6 +22,7 @@ def check_pcie_link(evidence: NodeEvidence, profile: Profile) -> Iterator[Findin
     """The link has its full width always, and its full generation while the GPU works.
 
     An idle GPU may lower the generation, never the width. In P0 a lower generation is odd, and a fault when busy.
+
     Source: bugs 066, 067; recordings gpu1-pcie-gen3, gpu1-pcie-x8.
     """
     link = ((profile.get("devices") or {}).get("gpu") or {}).get("link")

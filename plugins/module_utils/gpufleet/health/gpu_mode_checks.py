@@ -22,6 +22,7 @@ def check_persistence(evidence: NodeEvidence, profile: Profile) -> Iterator[Find
 
     Without it the driver leaves with the last client: the next one waits for seconds, and the counts of errors since
     the load of the driver start again at 0.
+
     Source: NVIDIA driver persistence documentation; leptonai/gpud; recordings all-persistence-off.
     """
     mode = wanted(profile, "persistence")
@@ -78,6 +79,7 @@ def check_mig(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     """MIG is as the profile wants it, now and after the next reset: an instance is a part of a GPU and has no NVLink.
 
     N/A is "not active", as on GPUs without MIG; MIG devices are no further GPUs.
+
     Source: NVIDIA MIG User Guide; bugs 009, 010; recordings gpu2-mig-pending.
     """
     mode = wanted(profile, "mig")
@@ -114,6 +116,7 @@ def check_confidential_compute(evidence: NodeEvidence, profile: Profile) -> Iter
     """Confidential computing is as the profile wants it: with it on, traffic is encrypted and peer-to-peer is limited.
 
     It shows in the memory that is protected.
+
     Source: nvidia-smi(1), Conf Compute Protected Memory Usage; no public checker looks at it.
     """
     mode = wanted(profile, "confidential_compute")

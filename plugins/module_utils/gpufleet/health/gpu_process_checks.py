@@ -21,6 +21,7 @@ def check_processes(evidence: NodeEvidence, profile: Profile) -> Iterator[Findin
 
     A node in use is no fault: where a process keeps the GPU busy, or every GPU has one, a job runs. nvidia-smi lists
     no processes of other containers when it runs inside one.
+
     Source: facebookresearch/gcm (running_procs); recordings gpu6-leftover-process, gpu6-leaked-memory, gpu6-stuck-util.
     """
     nothing = no_gpus(profile)

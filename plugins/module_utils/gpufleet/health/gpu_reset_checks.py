@@ -95,6 +95,7 @@ def check_inforom(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]
     """The InfoROM of every GPU can be read: it holds the ECC counts of the GPU's life and its remapped rows.
 
     nvidia-smi prints its warning around the output and exits with 0.
+
     Source: Azure/azhpc-diagnostics, test/samples/nvidia-smi-inforom.out; DCGM_FR_CORRUPT_INFOROM.
     """
     nothing = no_gpus(profile)

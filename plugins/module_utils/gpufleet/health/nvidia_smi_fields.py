@@ -225,9 +225,7 @@ FIELDS: tuple[Field, ...] = (
     Field("performance_state", _matches(r"P\d{1,2}"), ("performance_state",), ("Performance State",)),
     Field("utilization", _count(" %"), ("utilization/gpu_util",), ("Utilization/GPU",)),
     Field("inforom.image", _VERSION, ("inforom_version/img_version",), ("Inforom Version/Image Version",)),
-    Field("inforom.oem", _VERSION, ("inforom_version/oem_object",), ("Inforom Version/OEM Object",)),
     Field("inforom.ecc", _VERSION, ("inforom_version/ecc_object",), ("Inforom Version/ECC Object",)),
-    Field("inforom.power", _VERSION, ("inforom_version/pwr_object",), ("Inforom Version/Power Management Object",)),
     Field("link.generation", _count(), ("pci/pci_gpu_link_info/pcie_gen/current_link_gen",), (f"PCI/{_GEN}/Current",)),
     Field("link.max_generation", _count(), ("pci/pci_gpu_link_info/pcie_gen/max_link_gen",), (f"PCI/{_GEN}/Max",)),
     Field(
@@ -327,7 +325,6 @@ FIELDS: tuple[Field, ...] = (
     _temperature("memory", "memory_temp", "Memory Current Temp", 0),
     _temperature("margin", "gpu_temp_tlimit", "GPU T.Limit Temp", 525),
     _temperature("slowdown_margin", "gpu_temp_slow_tlimit_threshold", "GPU Slowdown T.Limit Temp"),
-    _temperature("operating_margin", "gpu_temp_max_gpu_tlimit_threshold", "GPU Max Operating T.Limit Temp"),
     _temperature("slowdown", "gpu_temp_slow_threshold", "GPU Slowdown Temp"),
     _temperature("operating", "gpu_temp_max_gpu_threshold", "GPU Max Operating Temp"),
     _temperature("memory_operating", "gpu_temp_max_mem_threshold", "Memory Max Operating Temp"),

@@ -101,6 +101,7 @@ def test_an_empty_capture_is_unknown(xe9680: dict[str, Any]) -> None:
             ("gpu.row_remap", "fail", "replace"),
         ),
         ([on_gpu(0, "row_remapper_histogram_low", "1 bank(s)")], {}, ("gpu.row_remap", "warn", "observe")),
+        ([on_gpu(0, "row_remapper_histogram_none", "1 bank(s)")], {}, ("gpu.row_remap", "warn", "observe")),
         ([on_gpu(0, "row_remapper_histogram_partial", "3 bank(s)")], {}, None),
         # temperature: margin, absolute limits, neighbours
         ([on_gpu(0, "gpu_temp_tlimit", "5 C")], {}, None),

@@ -47,7 +47,7 @@ def test_the_facts_of_one_gpu(recordings: Path) -> None:
     assert (gpu.memory.total, gpu.utilization, gpu.temperature.core, gpu.power.draw) == (81920, 99, 64, 662.0)
     assert (gpu.clock_reasons.idle, gpu.clock_reasons.hw_slowdown) == ("Not Active", "Not Active")
     assert (gpu.fabric.state, gpu.fabric.status, gpu.fabric.clique_id) == ("Completed", "Success", "0")
-    assert gpu.inforom.power == Absent("not_applicable", "N/A")
+    assert gpu.retired_pages.pending == Absent("not_applicable", "N/A")
     assert gpu.recovery_action == Absent("not_in_driver", "driver branch 550 does not print it")
     assert isinstance(gpu.processes, tuple) and len(gpu.processes) == 1
     assert gpu.processes[0] == GpuProcess(gpu.processes[0].pid, "M+C+G", gpu.processes[0].name, 71000)
