@@ -6,6 +6,7 @@ import base64
 import io
 import os
 import re
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,3 +178,22 @@ def test_every_file_of_the_health_check_is_used() -> None:
 def test_the_module_stays_small_enough_to_send_to_every_node() -> None:
     limit_kb = yaml.safe_load((REPOSITORY / "bench" / "budget.yml").read_text())["validate"]["payload_kb"]
     assert len(module_payload(REPOSITORY / "library" / "node_health.py")) <= limit_kb * 1000
+
+
+# zipimport compiles twice; what it compiles is counted, and only our package's own file may be among it.
+COUNT = """
+import sys, zipimport
+compiled, original = [], zipimport._compile_source
+zipimport._compile_source = lambda path, source: (compiled.append(path), original(path, source))[1]
+sys.path.insert(0, sys.argv[1])
+from gpufleet.health import policy
+print(sorted({name.rpartition("gpufleet")[2] for name in compiled}), policy.__file__.rpartition("gpufleet")[2])
+from gpufleet.health import nothing
+"""
+
+
+def test_modules_of_the_archive_are_compiled_once(program: Path) -> None:
+    command = ["/usr/bin/python3", "-I", "-S", "-c", COUNT, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "['/__init__.py'] /health/policy.py\n", done.stderr
+    assert "ImportError: cannot import name 'nothing' from 'gpufleet.health'" in done.stderr
