@@ -101,7 +101,7 @@ def _judged(gpu: Gpu, judge: Judge) -> Iterator[Finding]:
 
 
 def count(gpus: Sequence[Gpu]) -> str:
-    """ "8 GPUs" """
+    """How many, in words: "8 GPUs"."""
     return f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}"
 
 
