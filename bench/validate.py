@@ -255,7 +255,7 @@ def realistic_capture(path: Path) -> Path:
 
     from tests.health_node import healthy_node
 
-    write_capture(str(path), healthy_node(KERNEL_LINES, KERNEL_FORMS), PROBES, 1_796_000_000.0)
+    write_capture(str(path), healthy_node(lines=KERNEL_LINES, forms=KERNEL_FORMS), PROBES, 1_796_000_000.0)
     return path
 
 
