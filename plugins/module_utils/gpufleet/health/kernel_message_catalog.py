@@ -29,7 +29,11 @@ _KINDS = (
     # memory and processor
     ("edac_uncorrected", ("EDAC",), r"EDAC .*\b\d+ UE\b"),
     ("edac_corrected", ("EDAC",), r"EDAC .*\b\d+ CE\b"),
-    ("memory_failure", ("Memory failure",), r"Memory failure: 0x"),
+    (
+        "memory_failure",
+        ("Memory failure", "ncorrected"),
+        r"Memory failure: 0x|mce: Uncorrected hardware memory error|\[Hardware Error\]: Uncorrected, ",
+    ),
     ("mce", ("achine ",), r"mce: \[Hardware Error\]: CPU \d+: Machine Check|Machine check events logged"),
     ("firmware_error", ("event severity",), r"\[Hardware Error\]: +event severity: "),
     # out of memory

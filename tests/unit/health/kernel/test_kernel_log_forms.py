@@ -113,7 +113,16 @@ def test_only_the_newest_boot_counts() -> None:
 @pytest.mark.parametrize("mark", ["-- Reboot --", "-- Boot 0123456789abcdef0123456789abcdef --"])
 def test_the_journals_mark_ends_a_boot(mark: str) -> None:
     log = read_kernel_log(f"{XID}79\n{mark}\nJan 21 02:11:33 n1 kernel: later\n", WHEN)
-    assert not log.messages and not log.from_boot
+    assert not log.messages and not log.from_boot and log.records == 1
+
+
+@pytest.mark.parametrize(
+    "form", ["2025-01-21T02:11:{:02}+0000 n1 kernel: ", "Jan 21 02:11:{:02} n1 kernel: ", "<5>[   {:02}.1] "]
+)
+def test_the_first_message_begins_a_boot_in_every_form(form: str) -> None:
+    texts = ("NVRM: Xid (PCI:0000:9b:00): 79", "Linux version 6.5.0 (x)", "later")
+    log = read_kernel_log("".join(form.format(second) + text + "\n" for second, text in enumerate(texts)), WHEN)
+    assert not log.messages and log.from_boot and log.records == 2
 
 
 def test_a_clock_that_starts_again_begins_a_boot_whose_beginning_is_lost() -> None:

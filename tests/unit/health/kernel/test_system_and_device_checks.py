@@ -47,6 +47,11 @@ MESSAGES = {
         "fail",
         "inspect",
     ),
+    ("kernel.memory", "mce: Uncorrected hardware memory error in user-access at 1234567000"): (
+        "node",
+        "fail",
+        "inspect",
+    ),
     ("kernel.oom", "Memory cgroup out of memory: Killed process 123 (python3) total-vm:1kB, anon-rss:1kB"): (
         "node",
         "warn",

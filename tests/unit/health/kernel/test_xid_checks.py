@@ -82,8 +82,10 @@ def test_numbers_of_newer_drivers_are_shown_to_a_person() -> None:
     ],
 )
 def test_the_drivers_verdict_counts_by_its_words(words: str, status: str, action: str) -> None:
-    found = judged((100, f"{GPU}154, GPU recovery action changed from 0x0 (None) to 0x1 ({words})"))
-    assert (found.status, found.action) == (status, action)
+    line = (100.0, f"{GPU}154, GPU recovery action changed from 0x0 (None) to 0x1 ({words})")
+    for given in (profile(), profile(max_age_h=None)):
+        (found,) = judge_log(log(line), "kernel.xid", given)
+        assert (found.status, found.action) == (status, action)
 
 
 def test_the_newest_verdict_counts() -> None:
