@@ -163,6 +163,7 @@ def _not_counted(gpu: Gpu) -> Iterator[Finding]:
 
 def _errors_since_load(gpu: Gpu, counts: dict[str, int]) -> Finding:
     pending = printed(gpu, "row_remap.pending") == "Yes"
+    at_its_end = "Yes" in (gpu.ecc.sram_threshold_exceeded, gpu.ecc.unrepairable_memory)
     return Finding(
         gpu.component,
         "fail",
@@ -171,7 +172,8 @@ def _errors_since_load(gpu: Gpu, counts: dict[str, int]) -> Finding:
         "reset_gpu",
         "drain the node and reset the GPU"
         + (": the reset also puts spare rows in place (row remap pending)" if pending else "")
-        + ", then run dcgmi diag -r 3; no reason to replace it by itself",
+        + ", then run dcgmi diag -r 3"
+        + ("" if at_its_end else "; no reason to replace it by itself"),
         (rows(gpu, *_rows_of(gpu, "volatile")),),
         _ERRORS,
     )

@@ -144,7 +144,7 @@ def _survivors(error: NoEvidence, listed: GpuList | None) -> Iterator[Finding]:
         yield Finding(
             f"GPU {gpu.number}",
             "unknown",
-            f"is in the list of nvidia-smi -L, but nvidia-smi -q stopped before it said anything about it ({error})",
+            f"nvidia-smi -L lists it, but nvidia-smi -q stopped before it said anything about it (probe {error.probe})",
             "its state",
             advice="nothing can be said of this GPU until the one that cannot be opened is gone: reboot the node, "
             "then run the check again",

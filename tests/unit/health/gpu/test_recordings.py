@@ -283,6 +283,12 @@ def test_a_pending_remap_is_no_reason_to_replace(recordings: Path, xe9680: dict[
     assert "ECC Errors > Volatile > DRAM Uncorrectable : 1" in texts["gpu.ecc"].evidence[0].excerpt
 
 
+def test_no_advice_against_a_replacement_beside_one_for_it(recordings: Path, xe9680: dict[str, Any]) -> None:
+    for state, said in (("threshold-exceeded", False), ("uncorr-secded", True)):
+        found = judge(of_recording(recordings / f"550.163.01-h100-gpu2-sram-{state}"), xe9680, "gpu.ecc")
+        assert any("no reason to replace" in finding.advice for finding in found) == said
+
+
 def test_advice_for_all_gpus_names_none(recordings: Path, xe9680: dict[str, Any]) -> None:
     found = judge(of_recording(recordings / "550.163.01-h100-all-power-limit-500"), xe9680, "gpu.power_limit")
     assert found[0].component == "node" and "'nvidia-smi -pl 700'" in found[0].advice
