@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logic that runs on nodes. Ansible ships a package's modules to a node only where the package has this file."""
 
-import sys
+from __future__ import annotations
 
-# What Python calls the description of a module to be imported. Not by its name: Ansible does not see what importlib
-# imports, so that nothing here may use it.
-_ModuleSpec = type(__spec__)
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+# Python's own two names in every module; the type of the second without importlib, whose imports Ansible does not see.
+_loader: Any = globals()["__loader__"]
+_ModuleSpec: Any = type(__spec__)
 
 
 class _Archive:
@@ -15,12 +20,12 @@ class _Archive:
     health check takes as long as all its judging.
     """
 
-    def __init__(self, package, loader, place):
+    def __init__(self, package: str, loader: Any, place: str) -> None:
         self._prefix = package + "."
         self._loader = loader
         self._place = place[: -len("__init__.py")]
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """Called by Python for each import."""
         if not name.startswith(self._prefix):
             return None
@@ -33,16 +38,15 @@ class _Archive:
             return _ModuleSpec(name, self, origin=file, loader_state=source, is_package=is_package)
         return None
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> None:
         """Python's own way is right."""
-        return None
 
-    def exec_module(self, module):
+    def exec_module(self, module: ModuleType) -> None:
         """Run the module's code."""
-        spec = module.__spec__
+        spec: Any = module.__spec__
         module.__file__ = spec.origin
         exec(compile(spec.loader_state, spec.origin, "exec", dont_inherit=True), module.__dict__)
 
 
-if type(__loader__).__name__ == "zipimporter":
-    sys.meta_path.insert(0, _Archive(__name__, __loader__, __file__))
+if type(_loader).__name__ == "zipimporter":
+    sys.meta_path.insert(0, _Archive(__name__, _loader, __file__))

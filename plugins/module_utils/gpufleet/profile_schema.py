@@ -541,13 +541,13 @@ SCHEMA: dict[str, Any] = {
 # wrong or missing: those are reported by themselves, so a rule says nothing about them).
 
 
-def _match_rule_is_not_empty(path: str, section: dict) -> list[Problem]:
+def _match_rule_is_not_empty(path: str, section: dict[str, Any]) -> list[Problem]:
     if section:
         return []
     return [Problem(path, "at least one of vendor, device, class", "an empty rule", "it would match every device")]
 
 
-def _pairs_name_a_device_class(path: str, section: dict) -> list[Problem]:
+def _pairs_name_a_device_class(path: str, section: dict[str, Any]) -> list[Problem]:
     problems = []
     for name, device in section.items():
         other = device.get("pair_with") if isinstance(device, dict) else None
@@ -564,8 +564,9 @@ def _pairs_name_a_device_class(path: str, section: dict) -> list[Problem]:
     return problems
 
 
-def _tracking_is_finer_than_stepping(path: str, section: dict) -> list[Problem]:
-    step, tracking = section.get("max_offset_s"), section.get("max_tracking_offset_s")
+def _tracking_is_finer_than_stepping(path: str, section: dict[str, Any]) -> list[Problem]:
+    step: Any = section.get("max_offset_s")
+    tracking: Any = section.get("max_tracking_offset_s")
     if _is_number(step) and _is_number(tracking) and tracking > step:
         return [
             Problem(
@@ -578,7 +579,7 @@ def _tracking_is_finer_than_stepping(path: str, section: dict) -> list[Problem]:
     return []
 
 
-def _tarball_has_version_and_sha256(path: str, section: dict) -> list[Problem]:
+def _tarball_has_version_and_sha256(path: str, section: dict[str, Any]) -> list[Problem]:
     if section.get("source") not in ("vendor", "mirror"):
         return []
     return [
@@ -588,7 +589,7 @@ def _tarball_has_version_and_sha256(path: str, section: dict) -> list[Problem]:
     ]
 
 
-def _prebuilt_modules_are_named_by_kernel(path: str, section: dict) -> list[Problem]:
+def _prebuilt_modules_are_named_by_kernel(path: str, section: dict[str, Any]) -> list[Problem]:
     name = section.get("module_package")
     if section.get("source") != "prebuilt" or (isinstance(name, str) and "{kernel}" in name):
         return []
@@ -602,8 +603,9 @@ def _prebuilt_modules_are_named_by_kernel(path: str, section: dict) -> list[Prob
     ]
 
 
-def _size_range_is_not_empty(path: str, section: dict) -> list[Problem]:
-    least, most = section.get("min_gb"), section.get("max_gb")
+def _size_range_is_not_empty(path: str, section: dict[str, Any]) -> list[Problem]:
+    least: Any = section.get("min_gb")
+    most: Any = section.get("max_gb")
     if _is_number(least) and _is_number(most) and least > most:
         return [Problem(f"{path}.min_gb", f"at most max_gb ({most})", str(least), "no disk has such a size")]
     return []
@@ -626,7 +628,7 @@ _POOL_KEYS_OF_THEIR_OWN = {
 }
 
 
-def _pool_is_one_that_zfs_takes(path: str, section: dict) -> list[Problem]:
+def _pool_is_one_that_zfs_takes(path: str, section: dict[str, Any]) -> list[Problem]:
     problems = _keys_of_their_own(path, section)
     places: dict[str, str] = {}
     datasets = {name: item for name, item in _dict(section, "datasets").items() if isinstance(item, dict)}
@@ -648,12 +650,12 @@ def _pool_is_one_that_zfs_takes(path: str, section: dict) -> list[Problem]:
     return problems
 
 
-def _dict(section: dict, key: str) -> dict:
+def _dict(section: dict[str, Any], key: str) -> dict[str, Any]:
     value = section.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _keys_of_their_own(path: str, section: dict) -> list[Problem]:
+def _keys_of_their_own(path: str, section: dict[str, Any]) -> list[Problem]:
     """Properties that the profile sets by another key, or that the role needs for itself."""
     found = [(f"{key}.{name}", taken.get(name)) for key, taken in _POOL_KEYS_OF_THEIR_OWN.items() for name in
              _dict(section, key)]  # fmt: skip
@@ -667,7 +669,7 @@ def _keys_of_their_own(path: str, section: dict) -> list[Problem]:
     ]
 
 
-def _sizes(path: str, properties: dict) -> list[Problem]:
+def _sizes(path: str, properties: dict[str, Any]) -> list[Problem]:
     problems = []
     for name, value in properties.items():
         try:
@@ -677,7 +679,7 @@ def _sizes(path: str, properties: dict) -> list[Problem]:
     return problems
 
 
-def _data_disks_are_described(path: str, section: dict) -> list[Problem]:
+def _data_disks_are_described(path: str, section: dict[str, Any]) -> list[Problem]:
     pool = _dict(_dict(section, "storage"), "pool")
     if pool.get("manage") is True and "data_disk" not in _dict(section, "devices"):
         hint = "describe the data disks, or set storage.pool.manage to false"
@@ -687,7 +689,7 @@ def _data_disks_are_described(path: str, section: dict) -> list[Problem]:
     return []
 
 
-def _pattern_is_a_regular_expression(path: str, section: dict) -> list[Problem]:
+def _pattern_is_a_regular_expression(path: str, section: dict[str, Any]) -> list[Problem]:
     pattern = section.get("pattern")
     if not isinstance(pattern, str):
         return []
@@ -698,7 +700,7 @@ def _pattern_is_a_regular_expression(path: str, section: dict) -> list[Problem]:
     return []
 
 
-RULES: dict[str, Callable[[str, dict], list[Problem]]] = {
+RULES: dict[str, Callable[[str, dict[str, Any]], list[Problem]]] = {
     "pattern_is_a_regular_expression": _pattern_is_a_regular_expression,
     "match_rule_is_not_empty": _match_rule_is_not_empty,
     "pairs_name_a_device_class": _pairs_name_a_device_class,
@@ -834,7 +836,7 @@ def _check(node: dict[str, Any], value: Any, path: str) -> list[Problem]:
     return problems
 
 
-def _check_section(node: dict[str, Any], value: dict, path: str) -> list[Problem]:
+def _check_section(node: dict[str, Any], value: dict[str, Any], path: str) -> list[Problem]:
     problems = []
     keys = node["keys"]
     for key, item in value.items():
@@ -851,7 +853,7 @@ def _check_section(node: dict[str, Any], value: dict, path: str) -> list[Problem
     return problems
 
 
-def _check_map(node: dict[str, Any], value: dict, path: str) -> list[Problem]:
+def _check_map(node: dict[str, Any], value: dict[str, Any], path: str) -> list[Problem]:
     problems = []
     for key, item in value.items():
         where = f"{path}.{key}" if path else str(key)

@@ -67,7 +67,8 @@ def parse_machine(result: ProbeResult) -> Machine:
     """From /sys/class/dmi/id. Raises ParseError."""
     files = _files(result)
     names = ("sys_vendor", "product_name", "bios_version")
-    return Machine(*((files.get(f"{_DMI}/{name}") or [None])[0] for name in names))
+    lines = [files.get(f"{_DMI}/{name}") for name in names]
+    return Machine(*(line[0] if line else None for line in lines))
 
 
 def parse_kernel(result: ProbeResult) -> Kernel:
