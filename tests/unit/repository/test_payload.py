@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.validate import module_payload
+from bench.validate import module_payload, transferred_bytes
 from tools import build_node_health
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -177,7 +177,8 @@ def test_every_file_of_the_health_check_is_used() -> None:
 
 def test_the_module_stays_small_enough_to_send_to_every_node() -> None:
     limit_kb = yaml.safe_load((REPOSITORY / "bench" / "budget.yml").read_text())["validate"]["payload_kb"]
-    assert len(module_payload(REPOSITORY / "library" / "node_health.py")) <= limit_kb * 1000
+    assert transferred_bytes(REPOSITORY / "library" / "node_health.py") <= limit_kb * 1000
+    assert "Compression=yes" in (REPOSITORY / "ansible.cfg").read_text()
 
 
 # zipimport compiles twice; what it compiles is counted, and only our package's own file may be among it.
