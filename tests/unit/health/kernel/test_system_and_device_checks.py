@@ -269,3 +269,10 @@ def test_every_kind_of_message_is_tried_here() -> None:
     elsewhere |= {"edac_corrected", "pcie_limited", "pcie_corrected", "pcie_recovery", "oom_constraint", "disk_error"}
     elsewhere |= {"nvme_function"}
     assert set(KINDS) <= tried | elsewhere
+
+
+def test_errors_without_times_or_beyond_the_kept_ones_count() -> None:
+    line = "pcieport 0000:97:01.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)"
+    same_text = "".join(f"[{5000 + number:5d}.000000] {line}\n" for number in range(100))
+    for text in (same_text, f"{line}\n" * 100):
+        assert [one[2] for one in troubles(judge_log(text, "kernel.pcie"))] == ["warn"]

@@ -301,3 +301,24 @@ def test_one_finding_for_each_switch_with_a_bounded_text() -> None:
     lines = [(700.0 + number, f"{SWITCH}{11000 + number}, Fatal, Link {number} x") for number in range(40)]
     found = switch(*lines)
     assert found.status == "fail" and "and 34 more kinds of SXid" in found.observed
+
+
+def test_the_hardest_action_of_all_faults_of_a_gpu() -> None:
+    found = judged((100, sm(2, 1)), (1000, sm(2, 1)), (1001, f"{GPU}48, pid=1"))
+    assert (found.status, found.action) == ("fail", "inspect")
+    assert found.observed.startswith("Xid 48") and "GPC 2, TPC 1" in found.observed
+
+
+def test_many_kinds_on_one_gpu_give_a_bounded_text() -> None:
+    numbers = (8, 11, 25, 32, 46, 48, 62, 69, 79, 109)
+    found = judged(*((100.0 + number, f"{GPU}{number}, pid=1, name=a, x") for number in numbers))
+    assert found.observed.startswith("Xid 79") and "and 4 more kinds of Xid" in found.observed
+    assert found.observed.count("Xid") == 7 and len(found.evidence) == 6
+
+
+def test_one_fatal_line_among_others_decides() -> None:
+    found = switch(
+        (5000, f"{SWITCH}20009, Non-fatal, Link 04 RX Short Error Rate"),
+        (5001, f"{SWITCH}20009, Fatal, Link 05 RX Short Error Rate"),
+    )
+    assert found.status == "fail" and "link 5, once" in found.observed
