@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LOGS = REPOSITORY / "build" / "test-logs"
 MACHINE_STATE = REPOSITORY / "build" / "machine-state.json"
 
-LAB_FOLDERS = ("site", "drift", "storage", "lab")
+LAB_FOLDERS = ("site", "health", "clock", "drift", "storage", "lab")
 
 # A step that exceeds this is stuck: three times the slowest machine seen.
 STEP_LIMIT_S = 3600
@@ -146,7 +146,8 @@ def stages() -> tuple[Stage, ...]:
         "the virtual node: image if not cached (15), then 46 of boots and plays; the containers beside it",
         (
             Step("lab-up", python("-m", "lab", "up")),
-            # In this order: from a fresh node to a converged one, drift on that, disks, and the other faults last.
+            # In this order: from a fresh node to a converged one and its health, then a fresh node with another fault of
+            # its clock, drift on that, disks, and the other faults last.
             *(
                 Step(f"pytest-{name}", pytest("-m", "lab", f"tests/integration/{name}"), ("lab-up",))
                 for name in LAB_FOLDERS

@@ -75,6 +75,10 @@ class LabNode:
         """The kernel's id of this boot."""
         return self.run("cat /proc/sys/kernel/random/boot_id").strip()
 
+    def years_ahead(self) -> float:
+        """How many years the node's clock is ahead of this machine's."""
+        return (float(self.run("date +%s")) - time.time()) / (365.25 * 86400)
+
     def wait_for_new_boot(self) -> None:
         """Wait until the node has been started anew since the last `run`, and answers ssh."""
         before = self._starts_before

@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DIRECTORY = "/var/lib/gpufleet/zfs_pool"
 
@@ -99,7 +99,7 @@ def _misunderstood(path: str, error: Exception) -> str:
     return f"{path} is not understood ({type(error).__name__}: {error}); move it away if it was damaged, then run again"
 
 
-def _read_json(path: str) -> dict | None:
+def _read_json(path: str) -> dict[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -112,7 +112,7 @@ def _read_json(path: str) -> dict | None:
     return content
 
 
-def _write_json(path: str, content: dict) -> None:
+def _write_json(path: str, content: dict[str, Any]) -> None:
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o755, exist_ok=True)
     temporary = f"{path}.new"
