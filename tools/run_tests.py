@@ -146,7 +146,7 @@ def stages() -> tuple[Stage, ...]:
         "the virtual node: image if not cached (15), then 46 of boots and plays; the containers beside it",
         (
             Step("lab-up", python("-m", "lab", "up")),
-            # In this order: from a fresh node to a converged one and its health, then a fresh node with another fault of
+            # In this order: a fresh node to a converged one, its health, another fresh node with another fault of
             # its clock, drift on that, disks, and the other faults last.
             *(
                 Step(f"pytest-{name}", pytest("-m", "lab", f"tests/integration/{name}"), ("lab-up",))

@@ -87,7 +87,7 @@ def slots(node: LabNode) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def node_without_pool(lab_node: LabNode) -> Iterator[LabNode]:
-    """The node with its pool put aside: pulling the disks of a pool in use would suspend it and block the next reboot."""
+    """The node with its pool put aside: without its disks a pool in use is suspended, which blocks the next reboot."""
     unit = "gpufleet-zpool.service"
     has_pool = lab_node.run(f"systemctl is-enabled {unit}", check=False).strip() == "enabled"
     if has_pool:
