@@ -62,6 +62,8 @@ _UTC = timezone.utc  # noqa: UP017 (datetime.UTC came with Python 3.11)
 _SENTENCE_BEGINS = re.compile(r"NVRM: The NVIDIA GPU [0-9a-fA-F:.]+$")
 _SENTENCE_GOES_ON = re.compile(r"(?:NVRM: *)?(\(PCI ID: .*|(?:installed in this system )?has *$|fallen off the bus.*)")
 _LONGEST_SENTENCE = 4
+# printk stamps a record before it is stored, so that two processors' records may be out of order by less than this.
+CLOCK_DISORDER_S = 60.0
 
 
 class _Reader:
@@ -71,6 +73,10 @@ class _Reader:
         self._when = when
         self._last: tuple[float | None, str] = (None, "")
         self._converted: dict[str, float | None] = {}
+
+    def follow(self, record: Record) -> None:
+        """Deltas count from this record, which was read elsewhere."""
+        self._last = (record.time, record.clock)
 
     def read(self, line: str) -> Record | None:
         """The record of a line; None for the line of another program in a mixed log file, and for headings."""
@@ -179,6 +185,11 @@ def _offset(zone: str) -> float:
     return -seconds if zone[0] == "-" else seconds
 
 
+def is_late(record: Record) -> bool:
+    """Whether a record may come later than its time says: the end of its sentence was waited for."""
+    return record.text.startswith("NVRM: The NVIDIA GPU")
+
+
 def read_records(text: str, when: float) -> Iterator[Record]:
     """The records in the order of the text, sentences that the driver breaks over several of them joined.
 
@@ -186,7 +197,7 @@ def read_records(text: str, when: float) -> Iterator[Record]:
     """
     sentence: list[Record] = []
     for record in _read_lines(text, when):
-        if not sentence and not record.text.startswith("NVRM: The NVIDIA GPU"):
+        if not sentence and not is_late(record):
             yield record
         elif not sentence:
             if _SENTENCE_BEGINS.match(record.text):
@@ -217,9 +228,21 @@ _USUAL = re.compile(
 )
 
 
+def read_usual(line: str) -> Record | None:
+    """The record of a line in a form that the probes ask for; None for other forms and for continuation lines."""
+    found = _USUAL.match(line)
+    if not found:
+        return None
+    message = found[4]
+    if message.startswith("[") or not (found[3] or " kernel: " not in message):
+        return None
+    priority = PRIORITIES[found[1]] if found[1] else None
+    begins = message.startswith("Linux version ") and bool(_FIRST_MESSAGE.match(message))
+    return Record(float(found[2]), "boot", priority, message, begins)
+
+
 def _read_lines(text: str, when: float) -> Iterator[Record]:
     reader = _Reader(when)
-    usual = _USUAL.match
     held: Record | None = None
     for line in text.split("\n"):
         if line[:1] in ("", " ", "\t"):
@@ -229,13 +252,9 @@ def _read_lines(text: str, when: float) -> Iterator[Record]:
             continue
         if held is not None:
             yield held
-        found = usual(line)
-        if found and not found[4].startswith("[") and (found[3] or " kernel: " not in found[4]):
-            message = found[4]
-            priority = PRIORITIES[found[1]] if found[1] else None
-            begins = message.startswith("Linux version ") and bool(_FIRST_MESSAGE.match(message))
-            held = Record(float(found[2]), "boot", priority, message, begins)
-            reader._last = (held.time, "boot")
+        held = read_usual(line)
+        if held is not None:
+            reader.follow(held)
         else:
             held = reader.read(line)
     if held is not None:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from .kernel_log import ERROR_PRIORITY, Record, read_records
+from .kernel_log import CLOCK_DISORDER_S, ERROR_PRIORITY, Record, is_late, read_records
+from .kernel_log_ordinary import without_ordinary
 from .kernel_message_catalog import ERROR_LIKE, ORDINARY, is_harmless, kind_of
 from .probe import ParseError, ProbeResult
 
@@ -23,8 +24,6 @@ _TIMES_KEPT = 64
 _LONGEST_TEXT = 600
 # The kernel's clock starts at 0 with its first message; whatever begins later lacks the beginning.
 _BEGINNING_S = 1.0
-# printk stamps a record before it is stored, so that two processors' records may be out of order by less than this.
-_CLOCK_DISORDER_S = 60.0
 # A time that is lower than that of the record before belongs to a later boot if that boot was this young. Otherwise
 # the log was put together by hand, and nothing in it is dropped.
 _YOUNG_BOOT_S = 600.0
@@ -159,9 +158,10 @@ def read_kernel_log(text: str, when: float) -> KernelLog:
     judge = _Judge()
     newest = -1.0
     last_text = ""
-    for record in read_records(text, when):
-        of_boot_clock = record.time if record.clock == "boot" else None
-        went_back = of_boot_clock is not None and of_boot_clock < min(newest - _CLOCK_DISORDER_S, _YOUNG_BOOT_S)
+    to_read, left_out = without_ordinary(text)
+    for record in read_records(to_read, when):
+        of_boot_clock = record.time if record.clock == "boot" and not is_late(record) else None
+        went_back = of_boot_clock is not None and of_boot_clock < min(newest - CLOCK_DISORDER_S, _YOUNG_BOOT_S)
         if record.begins_boot or went_back:
             log.begin()
             newest = -1.0
@@ -175,7 +175,7 @@ def read_kernel_log(text: str, when: float) -> KernelLog:
         log.add(record, *judge.kind_and_form(record))
     first, last = log.first, log.last
     return KernelLog(
-        records=log.records,
+        records=log.records + left_out,
         from_boot=log.from_boot,
         clock=last.clock if last else "",
         first=first.time if first else None,
@@ -220,8 +220,3 @@ def parse_kernel_log(result: ProbeResult) -> KernelLog:
     if result.outcome != "done":
         log = log._replace(cut=f"it {result.says()}")
     return log
-
-
-def all_messages(of_kind: Mapping[str, Message]) -> Iterator[Message]:
-    """The messages of one kind, the oldest first; those without a time at the end."""
-    yield from sorted(of_kind.values(), key=lambda one: (not one.times, one.times[:1]))

@@ -163,3 +163,10 @@ def test_repeats_do_not_grow_the_facts() -> None:
     log = read_kernel_log(FIRST + "".join(f"[{number:5d}.000000{line}" for number in range(1, 20001)), WHEN)
     (message,) = log.messages["xid"].values()
     assert message.occurrences == 20000 and len(message.times) <= 64 and message.last == 20000.0
+
+
+def test_a_sentence_that_was_waited_for_begins_no_boot() -> None:
+    text = f"{FIRST}[   20.000000] {LOST[0]}\n{XID}79\n[ 9000.000000] later\n"
+    for more in ("", f"[ 9001.000000] {LOST_END}\n"):
+        log = read_kernel_log(text + more, WHEN)
+        assert log.from_boot and "xid" in log.messages
