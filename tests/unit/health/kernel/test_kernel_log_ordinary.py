@@ -57,6 +57,7 @@ CHANGES = {
     "a sentence and a table over several lines": lambda lines: [*lines[:2000], "               goes on", *lines[2000:]],
     "blank lines": lambda lines: [*lines[:2000], "", *lines[2000:], ""],
     "two boots": lambda lines: [*lines, *lines],
+    "a short boot before": lambda lines: [*lines[: len(BOOT)], *lines],
     "two boots, the second without its beginning": lambda lines: [*lines, *lines[100:]],
     "a mark of the journal": lambda lines: [*lines[:3000], "-- Reboot --", *lines[3000:]],
     "lines in another form": lambda lines: [*lines[:2000], "2026-05-28T21:00:00,5+00:00 other form", *lines[2000:]],
