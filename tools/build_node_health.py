@@ -4,7 +4,8 @@
     tools/build_node_health.py [--profile profiles/x.yml] [--output build/node-health]
 
 The file is a zip archive of plugins/module_utils/gpufleet, behind a line that names the interpreter. The same tree
-gives the same bytes on any machine: members are in order, stored with one time stamp and one mode.
+gives the same bytes on any machine with the same Python: members are in order, stored with one time stamp and one mode.
+Beside each module lies its compiled form, which the Python that built the file uses; others compile for themselves.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import marshal
 import os
 import sys
 import zipfile
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import yaml
@@ -40,8 +43,15 @@ TIME_STAMP = (1980, 1, 1, 0, 0, 0)
 
 def members(tree: Path) -> dict[str, bytes]:
     """Contents of the archive by name: the tree, without what Python left in it."""
-    files = sorted(tree.rglob("*.py"))
-    return {str(file.relative_to(tree.parent)): file.read_bytes() for file in files}
+    contents: dict[str, bytes] = {}
+    for file in sorted(tree.rglob("*.py")):
+        name, source = str(file.relative_to(tree.parent)), file.read_bytes()
+        contents[name] = source
+        # The header of a .pyc that is taken as it is (PEP 552): its source lies beside it and cannot change.
+        code = compile(source, name, "exec", dont_inherit=True)
+        # marshal's version 2: later ones note which objects happen to be shared at the time.
+        contents[f"{name}c"] = MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + marshal.dumps(code, 2)
+    return contents
 
 
 def archive(contents: dict[str, bytes]) -> bytes:

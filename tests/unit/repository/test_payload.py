@@ -143,6 +143,10 @@ def test_the_program_holds_the_tree(program: Path) -> None:
     with zipfile.ZipFile(program) as zipped:
         contents = {name: zipped.read(name) for name in zipped.namelist()}
     assert contents.pop("__main__.py")
+    compiled = {name for name in contents if name.endswith(".pyc")}
+    assert {name.removesuffix("c") for name in compiled} == set(contents) - compiled
+    for name in compiled:
+        del contents[name]
     assert contents == {str(file.relative_to(MODULE_UTILS)): file.read_bytes() for file in NODE_FILES}
 
 

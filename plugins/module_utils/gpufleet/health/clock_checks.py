@@ -41,6 +41,7 @@ def check_skew(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
 
     A wrong clock breaks TLS and signed package lists, and puts log lines of a fault in the wrong order. The offset is
     chrony's own estimate, so it counts only while a server is followed.
+
     Source: platform.clock of the profile; role time_sync
     """
     limits = profile["platform"]["clock"]

@@ -66,6 +66,7 @@ def check_iommu(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
 
     Translation costs GPUDirect RDMA bandwidth, and the kernel then turns ACS redirection on. The kernel argument
     proves nothing: a BIOS without VT-d, another argument behind it, or a default of the kernel's build overrule it.
+
     Source: platform.iommu of the profile; kernel documentation, sysfs-kernel-iommu_groups
     """
     wanted = profile["platform"]["iommu"]

@@ -65,7 +65,9 @@ def parse_exporter(result: ProbeResult) -> Exporter:
 def check_exporter(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     """The node exporter answers with the profile's version, and reads the files that other tools leave for it.
 
-    Without it the node is blind to monitoring. Source: packages.node_exporter of the profile; role node_exporter
+    Without it the node is blind to monitoring.
+
+    Source: packages.node_exporter of the profile; role node_exporter
     """
     wanted = profile["packages"]["node_exporter"]
     # A package of the distribution carries the exporter's version in front of its own revision.

@@ -9,7 +9,7 @@ a function begins in the first column, its lines are indented, and with -v an em
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .probe import NoEvidence, ParseError, Probe, ProbeResult
@@ -279,7 +279,8 @@ _READERS: Mapping[str, Any] = {
 
 def _with_parents(devices: Mapping[str, PciDevice]) -> dict[str, PciDevice]:
     leading: dict[tuple[str, int], PciDevice] = {}
-    bridges = []
+    # Narrowest first, so that the first range that covers a bus is the nearest bridge.
+    bridges: list[PciDevice] = []
     for device in devices.values():
         # 0: the firmware has not given this bridge a bus
         if device.secondary:
@@ -288,26 +289,27 @@ def _with_parents(devices: Mapping[str, PciDevice]) -> dict[str, PciDevice]:
                 raise ParseError(f"two bridges lead to bus {device.secondary:02x}: {device.heading!r}")
             leading[where] = device
             bridges.append(device)
+    bridges.sort(key=lambda bridge: (bridge.subordinate or 0) - (bridge.secondary or 0))
+    covering: dict[tuple[str, int], PciDevice | None] = {}
     found = {}
     for address, device in devices.items():
-        above = leading.get((device.domain, device.bus))
+        where = (device.domain, device.bus)
+        above = leading.get(where)
         orphan = above is None
         if above is None:
-            above = _narrowest(bridge for bridge in bridges if _covers(bridge, device))
+            if where not in covering:
+                covering[where] = next((bridge for bridge in bridges if _covers(bridge, *where)), None)
+            above = covering[where]
         if above is not None:
             device = device._replace(parent=above.address, orphan=orphan)
         found[address] = device
     return found
 
 
-def _covers(bridge: PciDevice, device: PciDevice) -> bool:
-    if bridge.domain != device.domain or bridge.secondary is None or bridge.subordinate is None:
+def _covers(bridge: PciDevice, domain: str, bus: int) -> bool:
+    if bridge.domain != domain or bridge.secondary is None or bridge.subordinate is None:
         return False
-    return bridge.secondary < device.bus <= bridge.subordinate
-
-
-def _narrowest(bridges: Iterable[PciDevice]) -> PciDevice | None:
-    return min(bridges, key=lambda bridge: (bridge.subordinate or 0) - (bridge.secondary or 0), default=None)
+    return bridge.secondary < bus <= bridge.subordinate
 
 
 def devices_of_class(tree: PciTree, device_class: Mapping[str, Any]) -> list[PciDevice]:
@@ -318,21 +320,17 @@ def devices_of_class(tree: PciTree, device_class: Mapping[str, Any]) -> list[Pci
     """
     if not tree.with_ids:
         raise NoEvidence(LSPCI, "lspci was called without -nn, so there are no vendor and device ids")
+    wanted = [(rule.get("vendor"), rule.get("device"), rule.get("class")) for rule in device_class["match"]]
     return [
         device
         for device in tree.devices.values()
         if any(
-            all(_MATCHED[key](device) == value for key, value in rule.items() if value is not None)
-            for rule in device_class["match"]
+            vendor in (None, device.vendor)
+            and number in (None, device.device)
+            and class_code in (None, device.class_code)
+            for vendor, number, class_code in wanted
         )
     ]
-
-
-_MATCHED: Mapping[str, Any] = {
-    "vendor": lambda device: device.vendor,
-    "device": lambda device: device.device,
-    "class": lambda device: device.class_code,
-}
 
 
 def _parse(result: ProbeResult) -> PciTree:

@@ -23,6 +23,7 @@ def check_acs(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     from both devices up to the first one that they share are judged: bits of other bridges (chip set, NVSwitches) do
     no harm, neither does SrcValid by itself. A bridge without the capability cannot redirect; one whose capability
     lspci hides, for want of root or of the extended configuration space, is unknown, not off.
+
     Source: platform.acs_redirect of the profile; bugs 071, 072; NVIDIA/nccl 304, 606, 629
     """
     if profile["platform"]["acs_redirect"] != "off":

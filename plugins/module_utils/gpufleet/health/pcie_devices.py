@@ -23,6 +23,7 @@ def check_devices(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]
 
     GPUs and NVSwitches are counted by gpu.count and nvlink's checks. A function that has died stays in the list with
     "(rev ff)" and an unknown header type, so that counting lines finds nothing. A dead bridge is reported too.
+
     Source: bug 070 (kata-containers/kata-containers 835, pciutils/pciutils 91); counts: devices.*.count of the profile
     """
     tree: PciTree = evidence.facts(LSPCI)

@@ -41,6 +41,7 @@ def check_links(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     Remarks such as "(downgraded)" do not decide: they stand at every card that is slower than its slot. Error bits of
     a link that has its full width and speed (LaneErrStat, CESta) are no fault. One look misses a link that changes all
     the time (bug 068): gpu.pcie_replays and the kernel log count.
+
     Source: bugs 066, 067; leptonai/gpud, pkg/pci/testdata (healthy XE9680)
     """
     tree: PciTree = evidence.facts(LSPCI)

@@ -18,6 +18,7 @@ def check_max_read_request(evidence: NodeEvidence, profile: Profile) -> Iterable
     """The largest read that a function may ask for (MaxReadReq) is at least what the profile wants.
 
     A NIC that asks for 512 bytes at a time cannot fill 400 Gb/s. Firmware, drivers and resets put it back.
+
     Source: devices.*.max_read_request_bytes of the profile; leptonai/gpud, pkg/pci/testdata (XE9680: 4096 everywhere)
     """
     tree: PciTree = evidence.facts(LSPCI)

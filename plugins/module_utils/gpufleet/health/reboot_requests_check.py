@@ -64,6 +64,7 @@ def check_requests(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding
 
     The reboot stage records what a reboot is for and removes the record once the reason is gone: a record of an
     earlier boot is a reason that stands, or one that nobody has looked at since.
+
     Source: roles/reboot/README.md
     """
     files: RebootFiles = evidence.facts(FILES)

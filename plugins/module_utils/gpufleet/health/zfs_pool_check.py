@@ -73,6 +73,7 @@ def check_pool(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
 
     ZFS calls a pool ONLINE although a member is gone that it has not tried to use, so each member's device must be
     there, and be the disk whose serial number the node's record has.
+
     Source: storage.pool of the profile; role zfs_pool; openzfs/zfs 4653, 10123 (bug 073)
     """
     wanted = profile["storage"]["pool"]
