@@ -114,7 +114,12 @@ def inventory(hosts: int, capture: Path) -> dict[str, Any]:
         "ansible_connection": "local",
         "ansible_python_interpreter": INTERPRETER,
         "node_profile": PROFILE,
-        "node_profile_overrides_fleet": {"platform": {"clock": {"servers": [{"address": "127.0.0.1"}]}}},
+        "node_profile_overrides_fleet": {
+            "platform": {"clock": {"servers": [{"address": "10.0.0.1"}]}},
+            # what the recorded node has instead (tests/health_node.py)
+            "limits": {"gpu": {"memory_mib": 81920}},
+            "firmware": {"gpu_vbios": {"version": None}},
+        },
         "preflight_allow_local_connection": True,
         "validate_replay_from": str(capture),
         # what the capture shows is not measured here

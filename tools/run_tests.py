@@ -126,6 +126,8 @@ def stages() -> tuple[Stage, ...]:
                 "pytest-controller",
                 pytest("-n", "2", "-m", "not lab and not container", "tests/integration"),
             ),
+            Step("bench-node-health", ("bench/node_health",)),
+            Step("bench-validate", ("bench/validate", "--hosts", "32")),
         ),
         fast=True,
     )
