@@ -242,7 +242,7 @@ CHECKS = {"gpu", "gpu.ecc", "pcie", "pcie.link"}
     [{}, {"gpu.ecc": "ticket 4711"}, {"gpu": None}, {"pcie.link@*0000:9b:00.0*": "the slot is x8"}],
 )
 def test_checks_are_skipped_by_id_prefix_and_component(value: dict[str, Any]) -> None:
-    assert validate(changed("skip_checks", value), CHECKS) == []
+    assert validate({**changed("skip_checks", value), "required_checks": ["gpu.ecc"]}, CHECKS) == []
 
 
 def test_a_check_that_does_not_exist_is_refused_where_the_checks_are_known() -> None:

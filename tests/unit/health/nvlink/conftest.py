@@ -89,8 +89,9 @@ def recordings() -> Mapping[str, Results]:
 
 @pytest.fixture
 def profile() -> dict[str, Any]:
-    """The profile of the XE9680 with H100."""
-    return copy.deepcopy(yaml.safe_load((REPOSITORY / "profiles" / "xe9680-h100.yml").read_text()))
+    """The profile of the XE9680 with H100, requiring no check: what is skipped stays skipped."""
+    shipped: dict[str, Any] = yaml.safe_load((REPOSITORY / "profiles" / "xe9680-h100.yml").read_text())
+    return {**copy.deepcopy(shipped), "required_checks": []}
 
 
 @pytest.fixture
