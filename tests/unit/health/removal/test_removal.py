@@ -33,7 +33,7 @@ LOGS = {"kernel.journal", "kernel.dmesg", "fabric_manager.log"}
 ONLY_SOMETIMES = {"zfs.pool_status": re.compile(r" *scan: ")}  # a pool that was never scrubbed has none
 
 
-@functools.cache
+@functools.lru_cache(maxsize=200)  # more would keep every garbled output of a run in memory
 def parsed(probe: str, answer: ProbeResult) -> Any:
     return next(one.parse for one in PROBES if one.id == probe)(answer)
 
