@@ -321,16 +321,17 @@ def devices_of_class(tree: PciTree, device_class: Mapping[str, Any]) -> list[Pci
     if not tree.with_ids:
         raise NoEvidence(LSPCI, "lspci was called without -nn, so there are no vendor and device ids")
     wanted = [(rule.get("vendor"), rule.get("device"), rule.get("class")) for rule in device_class["match"]]
-    return [
-        device
-        for device in tree.devices.values()
-        if any(
-            vendor in (None, device.vendor)
-            and number in (None, device.device)
-            and class_code in (None, device.class_code)
-            for vendor, number, class_code in wanted
-        )
-    ]
+    found = []
+    for device in tree.devices.values():
+        for vendor, number, class_code in wanted:
+            if (
+                (vendor is None or vendor == device.vendor)
+                and (number is None or number == device.device)
+                and (class_code is None or class_code == device.class_code)
+            ):
+                found.append(device)
+                break
+    return found
 
 
 def _parse(result: ProbeResult) -> PciTree:
