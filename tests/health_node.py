@@ -8,16 +8,15 @@ nvidia-smi get the PCI addresses of the recorded XE9680.
 from __future__ import annotations
 
 import copy
-import functools
 import re
-import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from ansible.module_utils.gpufleet.health.probe import ProbeResult
 from ansible.module_utils.gpufleet.health.registry import PROBES
+
+from tests.nvidia_smi_recordings import recordings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY / "tests" / "fixtures"
@@ -36,21 +35,6 @@ MOCK_BUSES = ("1A", "1B", "4A", "4B", "8A", "8B", "CA", "CB")
 XE9680_BUSES = ("19", "3B", "4C", "5D", "9B", "BB", "CB", "DB")
 
 
-@functools.cache
-def recording(state: str) -> Mapping[str, tuple[str, int]]:
-    """Standard output and exit status of each recorded command of a state, by the name of its folder."""
-    outputs: dict[str, dict[str, str]] = {}
-    with tarfile.open(FIXTURES / "nvidia-smi" / "recordings.tar.xz") as archive:
-        for member in archive:
-            parts = member.name.removeprefix("./").split("/")
-            if len(parts) == 3 and parts[0] == state and member.isfile():
-                content = archive.extractfile(member)
-                assert content is not None
-                outputs.setdefault(parts[1], {})[parts[2]] = content.read().decode()
-    assert outputs, f"no such recording: {state}"
-    return {name: (files["stdout"], int(files["rc"])) for name, files in outputs.items()}
-
-
 def at_xe9680(text: str) -> str:
     """The text of a recording with the GPUs at the addresses of the XE9680."""
     moved = dict(zip(MOCK_BUSES, XE9680_BUSES, strict=True))
@@ -60,8 +44,10 @@ def at_xe9680(text: str) -> str:
 
 def nvidia_smi(state: str) -> dict[str, ProbeResult]:
     """Results of the nvidia-smi probes in a recorded state, at the addresses of the XE9680."""
-    commands = recording(state)
-    return {probe: result(probe, at_xe9680(commands[name][0]), commands[name][1]) for probe, name in NVIDIA_SMI.items()}
+    commands = recordings()[state]
+    return {
+        probe: result(probe, at_xe9680(commands[name].stdout), commands[name].rc) for probe, name in NVIDIA_SMI.items()
+    }
 
 
 def result(probe: str, stdout: str, rc: int = 0) -> ProbeResult:

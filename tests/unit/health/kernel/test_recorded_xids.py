@@ -6,16 +6,14 @@ put into a line as the driver writes it.
 """
 
 import json
-import tarfile
-from pathlib import Path
 
 import pytest
 from ansible.module_utils.gpufleet.health.evaluation import choose, evaluate
 from ansible.module_utils.gpufleet.health.registry import CHECKS, PROBES
 
 from tests.health_node import healthy_node, profile
+from tests.nvidia_smi_recordings import recordings
 
-RECORDINGS = Path(__file__).resolve().parents[4] / "tests" / "fixtures" / "nvidia-smi" / "recordings.tar.xz"
 # Status and action by number, as the recordings' manifest concludes: an application's fault is nobody's order to
 # reset; 63 waits for the reset that the row remap check asks for; 149 and 154 say nothing without their words.
 CONCLUSIONS = {
@@ -41,17 +39,12 @@ LINES = {"kernel.dmesg": "kern  :err   : [ 5000.000000] {}\n", "kernel.journal":
 def recorded_numbers() -> dict[str, set[int]]:
     """Xids that NVML told, by the name of the recording."""
     numbers: dict[str, set[int]] = {}
-    with tarfile.open(RECORDINGS) as archive:
-        for member in archive:
-            parts = member.name.removeprefix("./").split("/")
-            if parts[1:] != ["nvml-events", "stdout"]:
-                continue
-            content = archive.extractfile(member)
-            assert content is not None
-            told = [json.loads(line) for line in content.read().decode().splitlines() if line.startswith("{")]
-            found = {int(line["event"]["xid"]) for line in told if "event" in line}
-            if found:
-                numbers[parts[0]] = found
+    for state, commands in recordings().items():
+        lines = commands["nvml-events"].stdout.splitlines() if "nvml-events" in commands else []
+        told = [json.loads(line) for line in lines if line.startswith("{")]
+        found = {int(line["event"]["xid"]) for line in told if "event" in line}
+        if found:
+            numbers[state] = found
     return numbers
 
 

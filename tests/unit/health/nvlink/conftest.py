@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,8 @@ from ansible.module_utils.gpufleet.health import (
 from ansible.module_utils.gpufleet.health.evaluation import evaluate
 from ansible.module_utils.gpufleet.health.finding import Finding
 from ansible.module_utils.gpufleet.health.probe import ProbeResult
+
+from tests import nvidia_smi_recordings
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 FIXTURES = REPOSITORY / "tests" / "fixtures"
@@ -71,19 +72,9 @@ def done(probe: str, stdout: str, rc: int = 0, stderr: str = "") -> ProbeResult:
 @pytest.fixture(scope="session")
 def recordings() -> Mapping[str, Results]:
     """Results by probe for each recorded state of nvidia-smi."""
-    found: dict[str, dict[str, dict[str, str]]] = {}
-    with tarfile.open(FIXTURES / "nvidia-smi" / "recordings.tar.xz") as archive:
-        for member in archive:
-            parts = member.name.removeprefix("./").split("/")
-            if len(parts) == 3 and parts[1] in FOLDERS and parts[2] in ("stdout", "rc"):
-                content = archive.extractfile(member)
-                assert content is not None
-                found.setdefault(parts[0], {}).setdefault(parts[1], {})[parts[2]] = content.read().decode()
     return {
-        state: {
-            FOLDERS[name]: done(FOLDERS[name], files["stdout"], int(files["rc"])) for name, files in folders.items()
-        }
-        for state, folders in found.items()
+        state: {FOLDERS[name]: done(FOLDERS[name], *told) for name, told in commands.items() if name in FOLDERS}
+        for state, commands in nvidia_smi_recordings.recordings().items()
     }
 
 
