@@ -33,7 +33,8 @@ _OWN = str(REPOSITORY / "plugins" / "module_utils")
 if _OWN not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(_OWN)
 
-# Runs the program in this process, then says what this process alone has used. ru_maxrss is in KiB on Linux.
+# Runs the program in this process, then says what this process alone has used. VmHWM (kB) begins anew with a program;
+# ru_maxrss would hold the size of the process that started it.
 MEASURE = """
 import json, resource, runpy, sys
 sys.argv = sys.argv[1:]
@@ -42,7 +43,9 @@ try:
 except SystemExit as end:
     status = end.code
 used = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps([status, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]), file=sys.stderr)
+with open("/proc/self/status") as file:
+    peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
+print(json.dumps([status, used.ru_utime + used.ru_stime, peak / 1024]), file=sys.stderr)
 """
 # Judges one capture again and again in one process, and prints the CPU seconds of each time.
 WARM = """

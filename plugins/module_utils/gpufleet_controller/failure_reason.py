@@ -142,7 +142,8 @@ def unreachable_step(message: str) -> str:
 
 def _unreachable_line(message: str) -> str:
     """Pick the line of ssh's output that says why; banners and mux noise come before it."""
-    text = re.sub(r"^(Failed to connect to the host via|Data could not be sent .* over) ssh: ?", "", message)
+    preamble = r"^(Failed to connect to the host via|Data could not be sent .* over) ssh: ?"
+    text = re.sub(preamble, "", message, flags=re.IGNORECASE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if not _SSH_NOISE.match(line)]
     return telling[-1] if telling else first_line(text) or "no connection"

@@ -9,7 +9,7 @@ from ansible.module_utils.gpufleet.health.comparison_facts import comparison, eq
 from ansible.module_utils.gpufleet.health.node_evidence import NodeEvidence
 from ansible.module_utils.gpufleet.health.probe import ParseError, ProbeResult
 
-from tests.health_node import recording
+from tests.nvidia_smi_recordings import recordings
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 PROBES = (*nvidia_smi_query.PROBES, *pci_tree.PROBES, *platform_facts.PROBES)
@@ -62,7 +62,7 @@ def test_the_platform() -> None:
 
 
 def test_the_gpus() -> None:
-    found = values(result("nvidia_smi.query", recording("550.163.01-h100-healthy")["q-x"][0]))
+    found = values(result("nvidia_smi.query", recordings()["550.163.01-h100-healthy"]["q-x"].stdout))
     assert found["number of GPUs"] == "8"
     assert found["NVIDIA driver"] == "550.163.01"
     assert found["GPU model"] == "NVIDIA H100 80GB HBM3"
@@ -70,7 +70,7 @@ def test_the_gpus() -> None:
 
 
 def test_gpus_that_differ_are_counted() -> None:
-    found = values(result("nvidia_smi.query", recording("550.163.01-h100-gpu0-ecc-disabled")["q-x"][0]))
+    found = values(result("nvidia_smi.query", recordings()["550.163.01-h100-gpu0-ecc-disabled"]["q-x"].stdout))
     assert found["GPU ECC mode"] == "Disabled (1), Enabled (7)"
 
 
