@@ -83,6 +83,14 @@ def test_unreachable_picks_the_telling_line() -> None:
     assert told.reason == "ssh: connect to host 10.0.0.7 port 22: Connection refused"
 
 
+def test_a_module_that_could_not_be_sent() -> None:
+    message = (
+        "Data could not be sent to remote host '10.0.0.7'. Make sure this host can be reached over SSH: [Errno 32] Broken"
+        " pipe"
+    )
+    assert _describe({"msg": message}, "unreachable").reason == "[Errno 32] Broken pipe"
+
+
 def test_lost_in_the_middle() -> None:
     told = _describe({"msg": "Failed to connect to the host via ssh: x"}, "unreachable", tasks_before=12)
     assert told.reason == "connection lost in the middle (after 12 results): x"
