@@ -85,8 +85,8 @@ def test_unreachable_picks_the_telling_line() -> None:
 
 def test_a_module_that_could_not_be_sent() -> None:
     message = (
-        "Data could not be sent to remote host '10.0.0.7'. Make sure this host can be reached over SSH: [Errno 32] Broken"
-        " pipe"
+        "Data could not be sent to remote host '10.0.0.7'. Make sure this host can be reached over SSH: [Errno 32] "
+        "Broken pipe"
     )
     assert _describe({"msg": message}, "unreachable").reason == "[Errno 32] Broken pipe"
 
