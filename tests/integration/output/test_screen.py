@@ -85,9 +85,8 @@ def test_lines_are_redrawn_at_most_ten_times_a_second(site: Site) -> None:
     result = site.run_on_terminal("site.yml", "-v")
     assert result.rc == 0
     assert result.draws
-    # some more, since on a busy machine what was written in longer than a second may be read in one
-    busiest = max(sum(began <= drawn < began + 1 for drawn in result.draws) for began in result.draws)
-    assert busiest <= 15
+    # Over the whole run: on a busy machine what was written in several seconds may be read in one.
+    assert len(result.draws) <= 10 * (max(result.draws) - min(result.draws)) + 2
 
 
 def test_warnings_and_resize_do_not_garble(site: Site) -> None:
