@@ -11,7 +11,7 @@ from .check import Check, Profile
 from .evaluation import unknown
 from .finding import Evidence, Finding
 from .gpu_facts import Absent, Gpu, GpuReport, Text
-from .gpu_findings import no_gpus, together
+from .gpu_findings import described, no_gpus, together
 from .node_evidence import NodeEvidence
 from .nvidia_smi_query import QUERY
 from .probe import NoEvidence
@@ -34,7 +34,7 @@ def check_state(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     if nothing is not None:
         yield nothing
         return
-    report = _report(evidence)
+    report = described(evidence)
     nvswitch = (profile.get("devices") or {}).get("nvswitch") or {}
     wanted = [gpu for gpu in report.gpus if nvswitch.get("count") and gpu.architecture not in _WITHOUT_STATE]
     joined, faults = [], []
@@ -59,13 +59,6 @@ def check_state(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
         yield Finding("node", "ok", observed, evidence=(Evidence(QUERY, _words(joined[0])),))
     elif not faults:
         yield _no_fabric(report)
-
-
-def _report(evidence: NodeEvidence) -> GpuReport:
-    report: GpuReport = evidence.facts(QUERY)
-    if not report.gpus:
-        raise NoEvidence(QUERY, "lists no GPU")
-    return report
 
 
 def _is_none(value: Text) -> bool:
@@ -187,7 +180,7 @@ def check_health(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     if nothing is not None:
         yield nothing
         return
-    report = _report(evidence)
+    report = described(evidence)
     found: list[Finding] = []
     judged: dict[str, int] = {}
     for row in _HEALTH:
@@ -248,7 +241,7 @@ def check_clique(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     if nothing is not None:
         yield nothing
         return
-    report = _report(evidence)
+    report = described(evidence)
     found: list[Finding] = []
     places: dict[tuple[str, str], list[Gpu]] = {}
     for gpu in report.gpus:

@@ -67,6 +67,14 @@ def skipped(gpu: Gpu, reason: str) -> Finding:
     return Finding(gpu.component, "skipped", reason)
 
 
+def described(evidence: NodeEvidence) -> GpuReport:
+    """The GPUs as `nvidia-smi -q` describes them. Raises NoEvidence, also where it describes none."""
+    report: GpuReport = evidence.facts(QUERY)
+    if not report.gpus:
+        raise NoEvidence(QUERY, "nvidia-smi describes no GPU")
+    return report
+
+
 def judge_each(
     evidence: NodeEvidence, profile: Profile, judge: Judge, well: Callable[[Sequence[Gpu]], str], *shown: str
 ) -> Iterator[Finding]:
@@ -78,9 +86,7 @@ def judge_each(
     if nothing is not None:
         yield nothing
         return
-    report: GpuReport = evidence.facts(QUERY)
-    if not report.gpus:
-        raise NoEvidence(QUERY, "nvidia-smi describes no GPU")
+    report = described(evidence)
     found: list[Finding] = []
     good: list[Gpu] = []
     for gpu in report.gpus:

@@ -9,7 +9,7 @@ from typing import Any
 from .check import Check, Profile
 from .finding import Evidence, Finding
 from .gpu_facts import Absent, Gpu, GpuReport
-from .gpu_findings import count, judge_each, known, majority, no_gpus, rows, together, value_of
+from .gpu_findings import count, described, judge_each, known, majority, no_gpus, rows, together, value_of
 from .gpu_models import expected_of
 from .node_evidence import NodeEvidence
 from .nvidia_smi_fields import LABELS
@@ -96,9 +96,7 @@ def check_versions(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding
     if nothing is not None:
         yield nothing
         return
-    report: GpuReport = evidence.facts(QUERY)
-    if not report.gpus:
-        raise NoEvidence(QUERY, "nvidia-smi describes no GPU")
+    report = described(evidence)
     for name, text in (("driver", report.driver_version), ("CUDA", report.cuda_version)):
         if isinstance(text, Absent):
             raise NoEvidence(QUERY, f"{name} version: {text}")
