@@ -125,9 +125,11 @@ def _profile(evidence: NodeEvidence) -> dict[str, Any]:
             "acs_redirect": "keep" if _redirects(tree, devices) else "off",
             "bios": {},
             **({"gpu": _gpu_modes(gpus)} if gpus else {}),
+            "gpu_peer_memory": "none",
         },
         "packages": {
-            "nvidia_driver": {"version": _driver(report)},
+            "nvidia_driver": {**_DRIVER, "version": _driver(report)},
+            "rdma": _RDMA,
             "chrony": {"version": None},
             "node_exporter": {"source": "distro", "version": None, "sha256": None, "distro_version": None},
             "zfs": {"source": "distro", "version": None, "module_package": None},
@@ -314,6 +316,17 @@ def _firmware(machine: Machine, gpus: Sequence[Gpu]) -> dict[str, Any]:
     versions = {"bios": machine.bios_version, "gpu_vbios": _one([gpu.vbios for gpu in gpus])}
     return {name: {"version": version} for name, version in versions.items() if version is not None}
 
+
+# What installs them is said by a person: a capture does not show where packages came from.
+_DRIVER: dict[str, Any] = {
+    "manage": False,
+    "source": "distro",
+    "kernel_modules": "open",
+    "modules_from": "dkms",
+    "module_options": {},
+    "profiling_for_all_users": False,
+}
+_RDMA: dict[str, Any] = {"manage": False, "source": "distro", "device_names": "kernel"}
 
 # A pool holds data: that gpufleet shall look after it is said by a person, never proposed.
 _POOL: dict[str, Any] = {
