@@ -42,6 +42,7 @@ STATES = {
     "refused": "the kernel allows no module to be loaded",
     "not_loaded": "the module is not loaded, and nothing that can be seen keeps it from loading",
     "not_registered": "the module is loaded, but not registered with ib_core",
+    "predecessor": "the old module nv_peer_mem is loaded, and only one of the two can be",
     "kernel_too_old": "the kernel has no DMA-BUF for RDMA",
     "closed_module": "the proprietary kernel module exports no DMA-BUF",
     "driver_not_loaded": "the module nvidia is not loaded",
@@ -63,6 +64,10 @@ ADVICE = {
     "refused": "see dmesg: lockdown with an unsigned module, or kernel.modules_disabled; a container cannot load any",
     "not_loaded": "modprobe nvidia-peermem, and see dmesg where that fails",
     "not_registered": "see dmesg; unload the module and load it again once no job runs",
+    "predecessor": "remove package nvidia-peer-memory-dkms and disable nv_peer_mem.service, then unload nv_peer_mem "
+    "once no job runs, or reboot",
+    "no_gpu": "see role nvidia_driver; nvidia-smi and dmesg tell why the driver has no GPU",
+    "no_hca": "see role rdma_stack; lspci -nn and dmesg tell why there is no device below /sys/class/infiniband",
     "kernel_too_old": "install a kernel of 5.12 or later, or set platform.gpu_peer_memory to nvidia_peermem",
     "closed_module": "set packages.nvidia_driver.kernel_modules to open, or platform.gpu_peer_memory to nvidia_peermem",
     "driver_not_loaded": "see role nvidia_driver and dmesg",
@@ -90,7 +95,8 @@ class PeerMemoryEvidence(NamedTuple):
     ib_core or ib_uverbs exports REGISTER (exports_register), None = cannot be told. wanted_crc, offered_crc: checksum
     of REGISTER that the module asks for, and that the installed stack exports. running: release of the kernel.
     gpus: PCI devices that are GPUs, whatever the driver says of them. hcas: RDMA devices with a PCI address.
-    attempt: what an attempt to load gave, None where none was made.
+    attempt: what an attempt to load gave, None where none was made. predecessor: whether nv_peer_mem is loaded (driver
+    README, chapter "GPUDirect RDMA Peer Memory Client": only one of both can be).
     """
 
     module: ModuleFile | None
@@ -103,6 +109,7 @@ class PeerMemoryEvidence(NamedTuple):
     gpus: int
     hcas: int
     attempt: PeerMemory | None = None
+    predecessor: bool = False
 
 
 def parse_clients(names: list[str] | None) -> tuple[str, ...] | None:
@@ -169,6 +176,8 @@ def judge_module(seen: PeerMemoryEvidence) -> PeerMemory:
         if seen.clients == ():
             return PeerMemory("not_registered", f"{seen.loaded.name} is loaded, {CLIENTS} has no folder nv_mem")
         return PeerMemory("ready", f"{seen.loaded.name} is loaded")
+    if seen.predecessor:
+        return PeerMemory("predecessor")
     fault = _fault_of_file(seen)
     # A node without device has nothing to offer; yet what is wrong with the files is told first where both are there.
     if seen.gpus == 0:
