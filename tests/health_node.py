@@ -118,6 +118,15 @@ def _rdma_devices() -> str:
     return "".join(f"{name} ../../devices/pci0000:15/{address}/infiniband/{name}\n" for name, address in found)
 
 
+_OF_DRIVER = ("nvidia-", "libnvidia-")
+_OF_RDMA = ("doca-", "mlnx-", "rdma-core", "libibverbs")
+
+
+def _blacklist_file(stack: str, patterns: tuple[str, ...]) -> str:
+    lines = ["Unattended-Upgrade::Package-Blacklist {", *(f'  "{pattern}";' for pattern in patterns), "};"]
+    return "".join(f"/etc/apt/apt.conf.d/52gpufleet-{stack}:{line}\n" for line in lines)
+
+
 # The scripts' output: versions of DOCA-OFED 3.1 and the driver's modules as dkms lays them on Ubuntu 22.04.
 _RDMA_MODULES = ("ib_core", "mlx5_core", "mlx5_ib")
 _STACK: dict[str, str] = {
@@ -146,6 +155,14 @@ _STACK: dict[str, str] = {
         wanted=f"0x6de0ab5c\t{_REGISTER}\n",
         offered=f"0x6de0ab5c\t{_REGISTER}\tdrivers/infiniband/core/ib_core\tEXPORT_SYMBOL\n",
         libibverbs="has\n",
+    ),
+    "apt.holds": _counted(
+        packages="install installed bash\nhold installed doca-ofed\nhold installed libibverbs1\n"
+        "hold installed libnvidia-compute\nhold installed mlnx-ofed-kernel-dkms\nhold installed nvidia-fabricmanager\n"
+        "hold installed nvidia-open\nhold installed rdma-core\n",
+        blacklist='Unattended-Upgrade::Package-Blacklist "";\n'
+        + "".join(f'Unattended-Upgrade::Package-Blacklist:: "{one}";\n' for one in (*_OF_DRIVER, *_OF_RDMA)),
+        files=_blacklist_file("nvidia-driver", _OF_DRIVER) + _blacklist_file("rdma", _OF_RDMA),
     ),
 }
 

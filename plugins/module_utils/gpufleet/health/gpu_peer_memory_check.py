@@ -180,7 +180,7 @@ def _loaded_flavour(evidence: NodeEvidence) -> str | None:
 
 def _after_reload(seen: PeerMemoryEvidence) -> str:
     """What will be wrong once the module that is installed takes the place of the one that is loaded; "" = nothing."""
-    file = judge_module(seen._replace(loaded=None, attempt=None))
+    file = judge_module(seen._replace(loaded=None, attempt=None, gpus=1, hcas=1))
     if file.state != "not_loaded":
         return file.says()
     if seen.loaded is None or seen.module is None:

@@ -53,10 +53,11 @@ def check_stack(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     wanted = profile["packages"]["rdma"]
     stack: RdmaStack = evidence.facts(STACK)
     needed = any(device.vendor == MELLANOX for device in _hcas(evidence, profile))
-    found = [
-        *_packages(stack, wanted),
-        *(one for name in STACK_MODULES for one in _module(stack, name, wanted, needed)),
-    ]
+    found = list(_packages(stack, wanted))
+    for name in STACK_MODULES:
+        found += _module(stack, name, wanted, needed)
+    if wanted["manage"] and needed:
+        found += _other_kernels(stack, wanted)
     yield from found
     if not found:
         yield Finding("node", "ok", _described(stack, wanted, needed), evidence=(Evidence(STACK), Evidence(LSPCI)))
