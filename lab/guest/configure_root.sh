@@ -18,11 +18,12 @@ mkdir -p "$root/boot/efi" "$root/boot/grub"
 # costs GRUB 30 s to load and the guest minutes to rebuild when it is emulated.
 sed -i 's/^MODULES=.*/MODULES=list/' "$root/etc/initramfs-tools/initramfs.conf"
 printf '%s\n' nvme virtio_pci virtio_net ext4 crc32c_generic > "$root/etc/initramfs-tools/modules"
-# The initramfs takes fsck in only where fstab names a root file system.
-chroot "$root" update-initramfs -u
 
-# --- ZFS modules: after the above, so that the initramfs which apt makes again is the small one
-"$here/build_zfs_modules.sh" "$root"
+# --- kernels and their modules: after the above, so that the initramfs which apt makes is the small one
+"$here/add_second_kernel.sh" "$root"
+# The initramfs takes fsck in only where fstab names a root file system.
+chroot "$root" update-initramfs -u -k all
+"$here/build_module_packages.sh" "$root"
 
 # no_timer_check: an emulated CPU that gets no time for 10 ms fails the kernel's test of
 # the timer interrupt, and the kernel panics (seen on a loaded machine).
@@ -91,6 +92,12 @@ printf 'ipmi_si\nipmi_devintf\n' >> "$root/etc/modules-load.d/gpufleet-lab.conf"
 # An empty machine-id: each node makes its own at first boot.
 : > "$root/etc/machine-id"
 rm -f "$root/var/lib/dbus/machine-id"
+
+# --- speed: Ansible's modules are compiled once, see the file -------------------
+packages=$root$(chroot "$root" python3 -c 'import site; print(site.getsitepackages()[0])')
+install -D -m 0644 "$here/gpufleet_lab_zip_imports.py" "$packages/gpufleet_lab_zip_imports.py"
+echo 'import gpufleet_lab_zip_imports' > "$packages/gpufleet-lab.pth"
+chroot "$root" python3 -m compileall -q "${packages#"$root"}"
 
 # --- services ----------------------------------------------------------------
 chroot "$root" systemctl enable systemd-networkd.service ssh.service systemd-timesyncd.service \
