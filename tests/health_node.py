@@ -151,6 +151,7 @@ _STACK: dict[str, str] = {
         ),
         loaded=_loaded("nvidia_peermem", "550.163.01", "5A1E6C2B90D37F4418E2A6B"),
         clients="/sys/kernel/mm/memory_peers\n/sys/kernel/mm/memory_peers/nv_mem\n",
+        boot="enabled\n",
         exported=f"read {_KERNEL}\nalias symbol:{_REGISTER} ib_core\n",
         wanted=f"0x6de0ab5c\t{_REGISTER}\n",
         offered=f"0x6de0ab5c\t{_REGISTER}\tdrivers/infiniband/core/ib_core\tEXPORT_SYMBOL\n",

@@ -104,7 +104,7 @@ NVIDIA_DRIVER: dict[str, Any] = {
             "type": "str",
             "choices": ["dkms", "prebuilt"],
             "description": "dkms = built on the node for each kernel, prebuilt = packages of one's own in the node's "
-            "apt sources, one for each kernel.",
+            "apt sources, one for each kernel (source distro only).",
         },
         "module_package": {
             "type": "str",
@@ -260,6 +260,15 @@ def driver_packages_fit_together(path: str, section: dict[str, Any]) -> list[Pro
                 f"a version of branch {branch} ({path}.branch), or null",
                 version,
                 "set both together",
+            )
+        )
+    if section.get("manage") is True and source in ("vendor", "mirror") and section.get("modules_from") == "prebuilt":
+        problems.append(
+            Problem(
+                f"{path}.modules_from",
+                f"dkms, since {path}.source is {source}",
+                "prebuilt",
+                "NVIDIA's packages depend on their dkms package; prebuilt modules go with source distro",
             )
         )
     package = section.get("module_package")

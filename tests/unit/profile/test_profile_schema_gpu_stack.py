@@ -19,6 +19,7 @@ REPOSITORY = {
     "key_url": "http://mirror.example/key.asc",
     "key_sha256": "0" * 64,
 }
+OF_DISTRO: dict[str, Any] = {f"{DRIVER}.source": "distro", f"{DRIVER}.repository": None}
 
 
 def changed(changes: dict[str, Any], name: str = "xe9680-h100") -> dict[str, Any]:
@@ -74,18 +75,25 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
         "both together",
     ),
     "driver: prebuilt without a package": (
-        {f"{DRIVER}.modules_from": "prebuilt"},
+        {**OF_DISTRO, f"{DRIVER}.modules_from": "prebuilt"},
         f"{DRIVER}.module_package",
         "{kernel}",
         "null",
         "each installed kernel",
     ),
     "driver: prebuilt for no kernel in particular": (
-        {f"{DRIVER}.modules_from": "prebuilt", f"{DRIVER}.module_package": "nvidia-modules"},
+        {**OF_DISTRO, f"{DRIVER}.modules_from": "prebuilt", f"{DRIVER}.module_package": "nvidia-modules"},
         f"{DRIVER}.module_package",
         "{kernel}",
         "'nvidia-modules'",
         "each installed kernel",
+    ),
+    "driver: prebuilt with the vendor's packages": (
+        {f"{DRIVER}.modules_from": "prebuilt", f"{DRIVER}.module_package": "nvidia-modules-{kernel}"},
+        f"{DRIVER}.modules_from",
+        "dkms, since packages.nvidia_driver.source is vendor",
+        "prebuilt",
+        "with source distro",
     ),
     "driver: the profiling option twice": (
         {f"{DRIVER}.module_options": {"NVreg_RestrictProfilingToAdminUsers": "1"}},
@@ -215,7 +223,11 @@ TAKEN: dict[str, dict[str, Any]] = {
         f"{DRIVER}.manage": False,
         "platform.gpu": None,
     },
-    "prebuilt modules": {f"{DRIVER}.modules_from": "prebuilt", f"{DRIVER}.module_package": "nvidia-{kernel}"},
+    "prebuilt modules": {
+        **OF_DISTRO,
+        f"{DRIVER}.modules_from": "prebuilt",
+        f"{DRIVER}.module_package": "nvidia-{kernel}",
+    },
 }
 
 

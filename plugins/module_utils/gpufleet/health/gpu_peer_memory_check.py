@@ -33,6 +33,8 @@ from .probe import NoEvidence, ParseError, Probe, ProbeResult
 from .rdma_stack import STACK, RdmaStack, module_file, sys_files
 
 PEER_MEMORY = "gpu.peer_memory"
+# What role nvidia_peermem loads the module with; a list in modules-load.d does it too.
+UNIT = "gpufleet-nvidia-peermem.service"
 
 _ROLE = "role nvidia_peermem"
 # PCI vendor and classes of GPUs: VGA and 3D controllers
@@ -50,6 +52,9 @@ echo '== loaded'
 grep -aHs '' /sys/module/*peermem*/{{taint,version,srcversion}}
 echo '== clients'
 find {CLIENTS} -maxdepth 1 -printf '%p\\n' 2>/dev/null
+echo '== boot'
+systemctl is-enabled {UNIT} 2>/dev/null
+grep -ahsE '^[[:space:]]*nvidia[-_]peermem' /etc/modules /etc/modules-load.d/*.conf /usr/lib/modules-load.d/*.conf
 echo '== exported'
 test -r "/lib/modules/$release/modules.symbols" && echo "read $release"
 grep -a '^alias symbol:{REGISTER} ' "/lib/modules/$release/modules.symbols" 2>/dev/null
@@ -68,7 +73,10 @@ fi
 
 
 class PeerMemoryFacts(NamedTuple):
-    """As in PeerMemoryEvidence. library_has_symbol: whether libibverbs has DMABUF_SYMBOL, None where there is none."""
+    """As in PeerMemoryEvidence. library_has_symbol: whether libibverbs has DMABUF_SYMBOL, None where there is none.
+
+    loaded_at_boot: whether a unit or a list of modules loads nvidia-peermem.
+    """
 
     running: str
     module: ModuleFile | None
@@ -78,11 +86,12 @@ class PeerMemoryFacts(NamedTuple):
     wanted_crc: str | None
     offered_crc: str | None
     library_has_symbol: bool | None
+    loaded_at_boot: bool
 
 
 def parse_peer_memory(result: ProbeResult) -> PeerMemoryFacts:
     """Raises ParseError."""
-    names = ("running", "modinfo", "loaded", "clients", "exported", "wanted", "offered", "libibverbs")
+    names = ("running", "modinfo", "loaded", "clients", "boot", "exported", "wanted", "offered", "libibverbs")
     parts = parts_of(result, names)
     running = one_line(parts, "running")
     try:
@@ -103,6 +112,7 @@ def parse_peer_memory(result: ProbeResult) -> PeerMemoryFacts:
         crc_of_register("\n".join(parts["wanted"])),
         crc_of_register("\n".join(parts["offered"])),
         {"has": True, "has not": False}.get(library),
+        any(line == "enabled" or "peermem" in line for line in parts["boot"]),
     )
 
 
@@ -145,12 +155,14 @@ def check_peer_memory(evidence: NodeEvidence, profile: Profile) -> Iterable[Find
         yield _not_ready(way, state)
         return
     stale = _after_reload(seen) if way == "nvidia_peermem" else ""
+    if way == "nvidia_peermem" and not stale and not facts.loaded_at_boot:
+        stale = f"nothing loads the module at boot ({UNIT} is not enabled, and no list in modules-load.d names it)"
     if stale:
         yield Finding(
             "node",
             "warn",
             f"it works, and will not after the next load or boot: {stale}",
-            "the module that is loaded is the one that is installed, built against the installed stack",
+            "the loaded module is the installed one, built against the installed stack, and loaded at each boot",
             "none",
             "run playbooks/gpu_stack.yml on the drained node",
             (Evidence(PEER_MEMORY, stale),),

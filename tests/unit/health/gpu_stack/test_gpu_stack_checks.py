@@ -226,7 +226,7 @@ FAULTS: dict[str, tuple[dict[str, Change], dict[str, Any], list[tuple[str, str, 
         {STACK: in_part("other kernels", lambda _text: f"{OLDER} \n")},
         {},
         [("rdma.stack", f"kernel {OLDER}", "warn", "none")],
-        "without drivers of the HCAs",
+        "it would boot without mlx5 drivers",
     ),
     "OFED where the distribution's stack is profiled": (
         {},
@@ -335,6 +335,12 @@ FAULTS: dict[str, tuple[dict[str, Change], dict[str, Any], list[tuple[str, str, 
         [("gpu.peer_memory", "node", "warn", "none")],
         "nvidia_peermem 535.183.01 is loaded",
     ),
+    "peer memory: works until the next boot, since nothing loads it then": (
+        {PEER: in_part("boot", lambda _text: "disabled\n")},
+        {},
+        [("gpu.peer_memory", "node", "warn", "none")],
+        "nothing loads the module at boot",
+    ),
     "DMA-BUF: libibverbs cannot": (
         {PEER: put("== libibverbs\nhas\n", "== libibverbs\nhas not\n")},
         {"platform.gpu_peer_memory": "dma_buf"},
@@ -423,6 +429,10 @@ HEALTHY_OTHERWISE: dict[str, tuple[dict[str, Change], dict[str, Any]]] = {
     "the profiled version of DOCA, pinned": (
         {HOLDS: put("end of", "/etc/apt/preferences.d/gpufleet-rdma:Pin: version 3.1.0-*\nend of")},
         {"packages.rdma.version": "3.1.0"},
+    ),
+    "loaded at boot by a list of modules": (
+        {PEER: in_part("boot", lambda _text: "disabled\nnvidia-peermem\n")},
+        {},
     ),
     "DMA-BUF": ({PEER: in_part("loaded", nothing)}, {"platform.gpu_peer_memory": "dma_buf"}),
     "no peer memory is wanted": ({PEER: in_part("loaded", nothing)}, {"platform.gpu_peer_memory": "none"}),
