@@ -250,3 +250,28 @@ def explain_modprobe(module: str, said: str, running: str, kernels: Sequence[str
             "no_device", "the module found no device that it drives", "see dmesg and lspci -nn on the node"
         )
     return ModprobeFailure("other", "modprobe failed", "see dmesg on the node")
+
+
+class Resolved(NamedTuple):
+    """What modprobe would take for a name: the file at path, or the module called name in place of it."""
+
+    path: str | None
+    name: str | None
+
+
+def parse_show_depends(text: str) -> Resolved | None:
+    """What `modprobe --set-version <release> --show-depends <name>` printed; None where there is no such module.
+
+    modinfo reads no configuration of modprobe. Debian renames NVIDIA's modules and has in /etc/modprobe.d
+    `install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS`, so modinfo knows of no nvidia there [tried: kmod 30,
+    nvidia-open-kernel-support 535.261.03].
+    """
+    found = None
+    for line in text.splitlines():
+        insmod = re.match(r"insmod (\S+)", line)
+        install = re.match(r"install .*\bmodprobe\b.*? (?:-i|--ignore-install) (\S+)", line)
+        if insmod:
+            found = Resolved(insmod.group(1), None)
+        elif install:
+            found = Resolved(None, install.group(1))
+    return found
