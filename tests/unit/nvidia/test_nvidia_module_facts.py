@@ -112,7 +112,8 @@ def test_a_version_mismatch_is_read_in_each_form(log: str) -> None:
 REJECTED = "Loading of module with unavailable key is rejected"
 BOUND = (
     "[1.0] NVRM: GPU 0000:01:00.0 is already bound to nouveau.\n[1.0] NVRM: The NVIDIA probe routine was not called "
-    "for 1 device(s).\n[1.0] NVRM: This can occur when another driver was loaded and\n[1.0] NVRM: No NVIDIA devices probed.\n"
+    "for 1 device(s).\n[1.0] NVRM: This can occur when another driver was loaded and\n"
+    "[1.0] NVRM: No NVIDIA devices probed.\n"
 )
 CASES = [
     ("[    9.1] NVRM: No NVIDIA GPU found.\n", ["no_gpu"]),
