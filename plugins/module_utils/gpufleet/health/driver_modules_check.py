@@ -13,6 +13,7 @@ from .check import Check, Profile
 from .counted_output import counted, one_line, parts_of
 from .finding import Evidence, Finding
 from .gpu_findings import no_gpus
+from .modprobe_file import MODINFO_OF, no_such_module
 from .node_evidence import NodeEvidence
 from .nvidia_driver_version import DRIVER_VERSION
 from .probe import ParseError, Probe, ProbeResult
@@ -22,18 +23,18 @@ MODULES = "nvidia.modules"
 _ROLE = "role nvidia_driver"
 _PLAYBOOK = "playbooks/gpu_stack.yml"
 _LIBRARY = re.compile(r"/libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)")
-# The running kernel, and all that can be booted: with modules and with an image in /boot. modinfo takes the file that
-# modprobe would, also by the alias that Debian has (nvidia-current-open.ko).
-_SCRIPT = r"""
+# The running kernel, and all that can be booted: with modules and with an image in /boot.
+_SCRIPT = rf"""
+{MODINFO_OF}
 echo '== running'
 uname -r
 echo '== library'
 readlink -f "$(ldconfig -p | sed -n 's/.*libnvidia-ml\.so\.1 .*=> //p' | head -n 1)"
-{ uname -r; for image in /boot/vmlinuz-*; do echo "${image#/boot/vmlinuz-}"; done; } | sort -u | while read -r release
-do
+kernels=$(uname -r; for image in /boot/vmlinuz-*; do echo "${{image#/boot/vmlinuz-}}"; done)
+for release in $(echo "$kernels" | sort -u); do
   [ -d "/lib/modules/$release" ] || [ "$release" = "$(uname -r)" ] || continue
   echo "== kernel $release"
-  modinfo -k "$release" nvidia 2>&1 | grep -aE '^(filename|version|license|vermagic|modinfo: ERROR):'
+  modinfo_of "$release" nvidia | grep -aE '^(filename|version|license|vermagic|modinfo: ERROR):'
 done
 """
 
@@ -60,7 +61,7 @@ def parse_installed_driver(result: ProbeResult) -> InstalledDriver:
 
 
 def _module(lines: list[str]) -> KernelModule | None:
-    if lines == ["modinfo: ERROR: Module nvidia not found."]:
+    if no_such_module(lines):
         return None
     try:
         return parse_modinfo("\n".join(lines))

@@ -26,6 +26,7 @@ from ..rdma_facts import LoadedModule, ModuleFile, differs_from_file, parse_sys_
 from .check import Check, Profile
 from .counted_output import counted, one_line, parts_of
 from .finding import Evidence, Finding
+from .modprobe_file import MODINFO_OF
 from .node_evidence import NodeEvidence
 from .nvidia_driver_version import DRIVER_VERSION
 from .pci_tree import LSPCI, PciTree
@@ -43,11 +44,13 @@ _FIELDS = "filename|version|srcversion|intree|depends|vermagic|license"
 # wanted: the checksum of the interface that the module was built with. offered: that of the stack that is installed,
 # from the lists that OFED's package and the headers of the kernel bring.
 _SCRIPT = f"""
+{MODINFO_OF}
 release=$(uname -r)
 echo '== running'
 echo "$release"
 echo '== modinfo'
-modinfo {MODULE} 2>&1 | grep -aE '^({_FIELDS}|modinfo: ERROR):'
+described=$(modinfo_of "$release" {MODULE})
+echo "$described" | grep -aE '^({_FIELDS}|modinfo: ERROR):'
 echo '== loaded'
 grep -aHs '' /sys/module/*peermem*/{{taint,version,srcversion}}
 echo '== clients'
@@ -59,7 +62,7 @@ echo '== exported'
 test -r "/lib/modules/$release/modules.symbols" && echo "read $release"
 grep -a '^alias symbol:{REGISTER} ' "/lib/modules/$release/modules.symbols" 2>/dev/null
 echo '== wanted'
-file=$(modinfo -F filename {MODULE} 2>/dev/null)
+file=$(echo "$described" | sed -n 's/^filename: *//p')
 [ -f "$file" ] && modprobe --dump-modversions "$file" 2>/dev/null | grep -a '[[:space:]]{REGISTER}$'
 echo '== offered'
 grep -ahs '[[:space:]]{REGISTER}[[:space:]]' /usr/src/ofa_kernel/*/"$release"/Module.symvers \\

@@ -17,6 +17,7 @@ from ..rdma_facts import (
     parse_sys_module,
 )
 from .counted_output import counted, one_line, parts_of
+from .modprobe_file import no_such_module
 from .probe import ParseError, Probe, ProbeResult
 
 STACK = "rdma.stack"
@@ -104,7 +105,7 @@ def _other_kernels(lines: list[str]) -> dict[str, str]:
 
 def module_file(lines: list[str]) -> ModuleFile | None:
     """The file that modinfo describes; None where it knows no such module. Raises ValueError, ParseError."""
-    if len(lines) == 1 and lines[0].startswith("modinfo: ERROR: Module ") and lines[0].endswith(" not found."):
+    if no_such_module(lines):
         return None
     wrong = [line for line in lines if line.startswith("modinfo: ERROR")]
     if wrong:

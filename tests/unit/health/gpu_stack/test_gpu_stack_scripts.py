@@ -23,14 +23,23 @@ MODINFO = """\
 vermagic='vermagic:       6.1.0-26-amd64 SMP preempt mod_unload modversions '
 driver() {
   printf '%s\\n' "filename:       $1" 'version:        580.105.08' 'license:        Dual MIT/GPL' "$vermagic" \\
-    'alias:          char-major-195-*' 'parm:           NVreg_X:int'
+    'alias:          char-major-195-*' 'parm:           NVreg_X:int' "${2:-}"
 }
 case "$*" in
-  "-F filename nvidia-peermem") echo "$ROOT/nvidia-peermem.ko" ;;
-  nvidia-peermem) driver "$ROOT/nvidia-peermem.ko"; echo 'depends:        ib_core,nvidia' ;;
-  *" nvidia") driver /lib/modules/6.1.0-26-amd64/updates/dkms/nvidia.ko ;;
+  *" nvidia-current-open-peermem") driver "$ROOT/nvidia-current-open-peermem.ko" 'depends:        ib_core,nvidia' ;;
+  *" nvidia-current-open") driver /lib/modules/6.1.0-26-amd64/updates/dkms/nvidia-current-open.ko ;;
   ib_core) printf '%s\\n' 'filename:       (builtin)' 'license:        Dual BSD/GPL' ;;
   *) echo "modinfo: ERROR: Module ${*: -1} not found." >&2; exit 1 ;;
+esac
+"""
+# Debian's modprobe.d (nvidia-open-kernel-support 535.261.03), as kmod 30 shows it
+MODPROBE = """\
+case "$*" in
+  *" --show-depends nvidia") echo 'install modprobe -i nvidia-current-open $CMDLINE_OPTS' ;;
+  *" --show-depends nvidia-peermem")
+    echo 'install modprobe nvidia ; modprobe -i nvidia-current-open-peermem $CMDLINE_OPTS' ;;
+  "--dump-modversions $ROOT/"*) printf '%s\\tib_register_peer_memory_client\\n' 0x6de0ab5c ;;
+  *) exit 1 ;;
 esac
 """
 DPKG_QUERY = """\
@@ -49,7 +58,7 @@ printf '\\t%s (libc6,x86-64) => %s\\n' libnvidia-ml.so.1 $ROOT/libnvidia-ml.so.1
 TOOLS = {
     "uname": f"echo {RUNNING}",
     "modinfo": MODINFO,
-    "modprobe": "printf '0x6de0ab5c\\tib_register_peer_memory_client\\n0x11111111\\tother\\n'",
+    "modprobe": MODPROBE,
     "ldconfig": LDCONFIG,
     "dpkg-query": DPKG_QUERY,
     "apt-config": APT_CONFIG,
@@ -68,7 +77,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Probe], An
     (tmp_path / "libnvidia-ml.so.580.105.08").touch()
     (tmp_path / "libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.580.105.08")
     (tmp_path / "libibverbs.so.1").write_bytes(b"\x7fELF\0ibv_reg_dmabuf_mr\0")
-    (tmp_path / "nvidia-peermem.ko").touch()
+    (tmp_path / "nvidia-current-open-peermem.ko").touch()
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
 
     def run(probe: Probe) -> Any:
