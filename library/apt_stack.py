@@ -217,7 +217,30 @@ next_step:
   returned: failure
 """
 
+import errno
+import os
+import re
+import shutil
+import tempfile
+import time
+
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpufleet.apt_packages import ENVIRONMENT, PackageError, PackageState
+from ansible.module_utils.gpufleet.apt_plan import Permission, refuse
+from ansible.module_utils.gpufleet.apt_sources_trial import Trial
+from ansible.module_utils.gpufleet.apt_stack_apt import Apt
+from ansible.module_utils.gpufleet.apt_stack_error import AptStackError
+from ansible.module_utils.gpufleet.apt_stack_files import StackFiles, show, write
+from ansible.module_utils.gpufleet.apt_stack_request import (
+    choose_versions,
+    is_served,
+    list_faults,
+    versions_of_companions,
+)
+from ansible.module_utils.gpufleet.kernel_modules import BOOT_ROOT, MODULES_ROOT, installed_kernels
+from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
+
+TRIAL_FOLDERS = "/var/tmp"
 
 ARGUMENTS = {
     "name": {"type": "str", "required": True},
@@ -267,9 +290,223 @@ ARGUMENTS = {
 }
 
 
+class StackOnNode:
+    """A stack on this node: what is there, what is wanted, and the way between them."""
+
+    def __init__(self, module):
+        self.module, self.asked = module, module.params
+        self.apt = Apt(self.asked["lock_timeout_s"], time.monotonic() + self.asked["lock_timeout_s"])
+        self.kernels = installed_kernels(MODULES_ROOT, BOOT_ROOT)
+        headers = [f"linux-headers-{release}" for release in self.kernels] if self.asked["headers"] else []
+        self.early = [*self.asked["first"], *headers]
+        free = [{"name": name, "version": None, "upstream": None} for name in self.early]
+        self.requests = [*free, *self.asked["packages"]]
+        self.names = [request["name"] for request in self.requests]
+        self.plan, self.steps = [], []
+        self.read_states()
+        self.before = self.states
+        self.files = StackFiles(self.asked)
+
+    def read_states(self):
+        self.states = self.apt.states()
+        for name in self.names:
+            self.states.setdefault(name, PackageState(None, False))
+
+    def companions(self):
+        """Installed packages that unattended-upgrades is kept from, and that are not asked for by name."""
+        patterns = [re.compile(pattern) for pattern in self.asked["never_upgraded"]]
+        return [
+            name
+            for name, state in self.states.items()
+            if state.version and name not in self.names and any(pattern.match(name) for pattern in patterns)
+        ]
+
+    def unheld(self):
+        return [
+            name
+            for name in [*self.names, *self.companions()]
+            if self.states[name].version is not None and not self.states[name].held
+        ]
+
+    def lacking(self):
+        return [
+            request["name"]
+            for request in self.requests
+            if not is_served(request, self.states[request["name"]]) or self.states[request["name"]].unfinished
+        ]
+
+    def asks_for_newest(self):
+        """Whether the lists have to be read though every package is there."""
+        return self.asked["upgrade"] and any(p["version"] is p["upstream"] is None for p in self.asked["packages"])
+
+    def finish_dpkg(self):
+        """Let dpkg finish what an interrupted run left."""
+        unfinished = self.apt.unfinished(self.states)
+        if not unfinished:
+            return
+        what = f"dpkg --configure -a, since an earlier run was interrupted ({', '.join(unfinished)})"
+        self.plan.append(what)
+        if self.module.check_mode:
+            return
+        self.apt.wait()
+        said = self.apt.configure()
+        self.read_states()
+        left = [name for name in self.apt.unfinished(self.states) if name not in self.lacking()]
+        if left:
+            raise AptStackError(
+                f"dpkg cannot finish what an interrupted run left: {', '.join(left)}. dpkg --configure -a said: {said}",
+                "mend that package by hand (its own script failed), or remove it, then run again",
+            )
+
+    def work(self):
+        """Bring the stack about, or in check mode say how."""
+        self.finish_dpkg()
+        if self.files.changed() or self.lacking() or self.asks_for_newest():
+            folder = tempfile.mkdtemp(prefix="gpufleet-apt-", dir=TRIAL_FOLDERS)
+            try:
+                self.change(folder)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+        unheld = self.unheld()
+        self.plan += [f"hold {name}" for name in unheld]
+        if unheld and not self.module.check_mode:
+            self.apt.mark("hold", unheld)
+            self.read_states()
+
+    def change(self, folder):
+        """Plan in a folder of its own, and act where the plan is allowed."""
+        stack = {*self.names, *self.companions()}
+        trial = Trial(folder, self.files.for_trial(folder), stack)
+        doubts = self.apt.refresh(trial, self.files)
+        self.chosen = self.choose(trial, doubts)
+        targets = {**self.chosen, **self.apt.bound_dependencies(trial, self.chosen)}
+        held = [name for name, state in self.states.items() if state.held and name not in stack]
+        self.steps = self.apt.foresee(trial, targets, held, self.files, doubts)
+        may = Permission(stack, self.asked["upgrade"], self.asked["downgrade"], self.asked["may_remove"], self.kernels)
+        refuse(self.steps, may)
+        self.plan += self.files.plan()
+        self.plan += [str(step) for step in self.steps]
+        for line in self.files.taken_out():
+            self.module.warn(f"the same repository is listed a second time, and that source is taken out: {line}")
+        if self.module.check_mode:
+            self.foresee_states()
+            return
+        self.apt.wait()
+        if self.steps:
+            self.apt.download(trial, targets)
+        for path, content in self.files.changed().items():
+            write(path, content)
+        trial.take_over_lists()
+        if self.steps:
+            self.install(targets, may)
+        self.verify()
+
+    def choose(self, trial, doubts):
+        """Version of each package, with the pins that the packages of `first` will have brought by then."""
+        companions = self.companions()
+
+        def choose(requests):
+            policies = self.apt.policies(trial, [*self.names, *companions])
+            blocked_by = self.files.blockers(self.names)
+            newest = self.asked["upgrade"]
+            chosen = choose_versions(requests, self.states, policies, blocked_by, newest=newest, doubts=doubts)
+            return chosen, policies
+
+        first, _policies = choose([request for request in self.requests if request["name"] in self.asked["first"]])
+        new = {name: version for name, version in first.items() if self.states[name].version != version}
+        if new:
+            self.apt.bring_pins(trial, new)
+        chosen, policies = choose(self.requests)
+        return {**chosen, **versions_of_companions(companions, chosen, self.states, policies)}
+
+    def install(self, targets, may):
+        """Lift the stack's holds, run the transactions, and set the holds again whatever comes."""
+        held = [name for name in may.stack if self.states.get(name) and self.states[name].held]
+        if held:
+            self.apt.mark("unhold", held)
+        try:
+            early = {name: targets[name] for name in self.early}
+            if any(step.name in early for step in self.steps):
+                self.apt.install({**early, **self.apt.bound_dependencies(None, early)}, may)
+            self.apt.install(targets, may)
+        finally:
+            self.read_states()
+            still = [name for name in held if self.states.get(name) and self.states[name].version]
+            if still:
+                self.apt.mark("hold", still)
+                self.read_states()
+
+    def verify(self):
+        wrong = [
+            f"{name} is {self.states[name]}, expected {version}"
+            for name, version in self.chosen.items()
+            if self.states[name].version != version
+        ]
+        if wrong:
+            raise AptStackError(
+                f"after an installation that reported success {'; '.join(wrong)}",
+                "look at /var/log/apt/term.log on the node",
+            )
+
+    def foresee_states(self):
+        """Check mode: the states that a run would leave."""
+        self.states = dict(self.states)
+        for step in self.steps:
+            held = step.new is not None and step.name in self.states and self.states[step.name].held
+            self.states[step.name] = PackageState(step.new, held)
+
+    def result(self):
+        kernels = installed_kernels(MODULES_ROOT, BOOT_ROOT)
+        if kernels != self.kernels:
+            raise AptStackError(
+                f"the installed kernels changed from {', '.join(self.kernels)} to {', '.join(kernels)}, though apt "
+                "announced no kernel package",
+                "see /var/log/apt/history.log for what brought it, and remove that kernel before the next boot",
+            )
+        shown = [*self.names, *(step.name for step in self.steps if step.name not in self.names)]
+        after = dict(self.states)
+        if self.module.check_mode:
+            held = [*self.names, *self.companions()]
+            after.update({name: after[name]._replace(held=True) for name in held if after[name].version})
+        return {
+            "changed": bool(self.plan),
+            "installed": {name: self.states[name].version for name in self.names},
+            "before": {name: self.before.get(name, PackageState(None, False)).version for name in self.names},
+            "kernels_before": self.kernels,
+            "kernels_after": kernels,
+            "removed": [step.name for step in self.steps if step.verb == "remove"],
+            "plan": self.plan,
+            "diff": [*self.files.diff(), {"before": show(shown, self.before), "after": show(shown, after)}],
+        }
+
+
 def main():
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    module.fail_json(msg="apt_stack acts from its next commit on", next_step="wait for that commit")
+    fault = unsupported(read_os_release(), module.params["supported_os"])
+    if fault:
+        module.fail_json(msg=fault, next_step="see docs/compatibility.md")
+    faults = list_faults(module.params)
+    if faults:
+        module.fail_json(
+            msg=f"apt_stack {module.params['name']}: {'; '.join(faults)}. Nothing was changed",
+            next_step="correct the profile, or the role that calls this module",
+        )
+    os.environ.update(ENVIRONMENT)
+    try:
+        stack = StackOnNode(module)
+        stack.work()
+        result = stack.result()
+    except AptStackError as error:
+        module.fail_json(msg=f"apt_stack {module.params['name']}: {error}", next_step=error.next_step)
+    except PackageError as error:
+        module.fail_json(msg=f"apt_stack {module.params['name']}: {error}", next_step="see the message")
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        module.fail_json(
+            msg=f"apt_stack {module.params['name']}: {error}",
+            next_step="free some space (df -h), then run again" if full else "see whether that path can be used",
+        )
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":
