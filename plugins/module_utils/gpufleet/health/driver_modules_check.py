@@ -13,7 +13,7 @@ from .check import Check, Profile
 from .counted_output import counted, one_line, parts_of
 from .finding import Evidence, Finding
 from .gpu_findings import no_gpus
-from .modprobe_file import MODINFO_OF, no_such_module
+from .modprobe_file import MODINFO_OF, described
 from .node_evidence import NodeEvidence
 from .nvidia_driver_version import DRIVER_VERSION
 from .probe import ParseError, Probe, ProbeResult
@@ -61,10 +61,9 @@ def parse_installed_driver(result: ProbeResult) -> InstalledDriver:
 
 
 def _module(lines: list[str]) -> KernelModule | None:
-    if no_such_module(lines):
-        return None
+    text = described(lines)
     try:
-        return parse_modinfo("\n".join(lines))
+        return None if text is None else parse_modinfo(text)
     except ValueError as error:
         raise ParseError(f"{error}: {' | '.join(lines)[:200]!r}") from error
 

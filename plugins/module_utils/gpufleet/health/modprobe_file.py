@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from .probe import ParseError
+
 # modinfo_of <release> <module>. Debian renames NVIDIA's files and has "install nvidia modprobe -i nvidia-current-open
 # $CMDLINE_OPTS", which modinfo knows nothing of; modprobe shows it (the same way as kernel_modules.parse_show_depends).
 MODINFO_OF = r"""
@@ -18,6 +20,13 @@ modinfo_of() {
 """
 
 
-def no_such_module(lines: list[str]) -> bool:
-    """Whether modinfo said that there is none."""
-    return len(lines) == 1 and lines[0].startswith("modinfo: ERROR: Module ") and lines[0].endswith(" not found.")
+def described(lines: list[str]) -> str | None:
+    """What modinfo said of the module; None where there is none. Raises ParseError."""
+    text = "\n".join(lines)
+    if not text:
+        raise ParseError("modinfo said nothing (is package kmod installed?)")
+    if not text.startswith("modinfo: ERROR"):
+        return text
+    if len(lines) == 1 and text.startswith("modinfo: ERROR: Module ") and text.endswith(" not found."):
+        return None
+    raise ParseError(text[:200])

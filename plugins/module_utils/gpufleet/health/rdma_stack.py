@@ -17,7 +17,7 @@ from ..rdma_facts import (
     parse_sys_module,
 )
 from .counted_output import counted, one_line, parts_of
-from .modprobe_file import no_such_module
+from .modprobe_file import described
 from .probe import ParseError, Probe, ProbeResult
 
 STACK = "rdma.stack"
@@ -105,12 +105,8 @@ def _other_kernels(lines: list[str]) -> dict[str, str]:
 
 def module_file(lines: list[str]) -> ModuleFile | None:
     """The file that modinfo describes; None where it knows no such module. Raises ValueError, ParseError."""
-    if no_such_module(lines):
-        return None
-    wrong = [line for line in lines if line.startswith("modinfo: ERROR")]
-    if wrong:
-        raise ParseError(wrong[0][:200])
-    return parse_modinfo("\n".join(lines))
+    text = described(lines)
+    return None if text is None else parse_modinfo(text)
 
 
 def sys_files(lines: list[str]) -> dict[str, str]:

@@ -129,3 +129,12 @@ def test_the_number_of_lines_tells_what_was_lost() -> None:
             parts_of(result._replace(stdout="".join(lines[:number] + lines[number + 1 :])), ("a", "b"))
     with pytest.raises(ParseError, match="the part 'c' is missing"):
         parts_of(result, ("a", "c"))
+
+
+def test_a_node_without_kmod_is_told(ask: Callable[[Probe], Any], tmp_path: Path) -> None:
+    for tool in ("modinfo", "modprobe"):
+        # as bash ends where there is no such program
+        (tmp_path / "tools" / tool).write_text(f"#!/bin/bash\necho '{tool}: command not found' >&2\nexit 127\n")
+    for module in (driver_modules_check, rdma_stack, gpu_peer_memory_check):
+        with pytest.raises(ParseError, match="is package kmod installed"):
+            ask(module.PROBES[0])
