@@ -58,7 +58,7 @@ def _store(path, code):
             stored.write(_sealed(code))
         os.rename(new, path)
     except OSError:
-        try:
+        try:  # noqa: SIM105  contextlib is not loaded yet
             os.unlink(new)
         except OSError:
             pass
