@@ -14,7 +14,8 @@ from ansible.module_utils.gpufleet.health import (
     rdma_stack,
 )
 from ansible.module_utils.gpufleet.health.counted_output import counted, parts_of
-from ansible.module_utils.gpufleet.health.probe import ParseError, Probe, ProbeResult
+from ansible.module_utils.gpufleet.health.node_evidence import NodeEvidence
+from ansible.module_utils.gpufleet.health.probe import NoEvidence, ParseError, Probe, ProbeResult
 from ansible.module_utils.gpufleet.health.probe_runner import run_probes
 
 RUNNING = "6.1.0-26-amd64"
@@ -138,3 +139,12 @@ def test_a_node_without_kmod_is_told(ask: Callable[[Probe], Any], tmp_path: Path
     for module in (driver_modules_check, rdma_stack, gpu_peer_memory_check):
         with pytest.raises(ParseError, match="is package kmod installed"):
             ask(module.PROBES[0])
+
+
+@pytest.mark.parametrize("outcome", ["timeout", "failed", "truncated"])
+def test_a_script_that_gave_no_answer_is_not_printed(outcome: str) -> None:
+    (probe,) = rdma_stack.PROBES
+    result = ProbeResult(probe.id, outcome, 1, "", "", 30.0, 0.0, True)
+    with pytest.raises(NoEvidence) as caught:
+        NodeEvidence(rdma_stack.PROBES, {probe.id: result}).facts(probe.id)
+    assert str(caught.value).startswith("probe rdma.stack: its script ") and len(str(caught.value)) < 100
