@@ -14,8 +14,8 @@ description:
     libibverbs. What modprobe ends with is no evidence; what is loaded and registered is.
   - Loads the module with O(way=nvidia_peermem) where it is not loaded and nothing that can be seen stands against it,
     by O(unit), so that a restart of openibd finds the unit active.
-  - The module's file has another name on Debian (C(nvidia-current-open-peermem.ko), found by an alias), so its name in
-    the kernel is taken from modinfo.
+  - The module's file has another name on Debian (C(nvidia-current-open-peermem.ko), found by an C(install) line), so
+    modprobe is asked which file it would take.
   - Where a reboot is asked for already, a state that is not ready is a warning, since the modules that fit each other
     come with that boot.
 author: The gpufleet authors
@@ -61,7 +61,7 @@ says:
   type: str
   returned: success
 module_name:
-  description: Name that the module has in the kernel; null where modinfo knows none, and with O(way=dma_buf).
+  description: Name that the module has in the kernel; null where there is none, and with O(way=dma_buf).
   type: str
   returned: success
 waits_for:
@@ -94,6 +94,7 @@ from ansible.module_utils.gpufleet.gpu_peer_memory_facts import (
     judge_module,
     parse_clients,
 )
+from ansible.module_utils.gpufleet.kernel_modules import parse_show_depends
 from ansible.module_utils.gpufleet.nvidia_module_facts import PROC_VERSION, parse_proc_version
 from ansible.module_utils.gpufleet.rdma_devices import gpus_of_nvidia, rdma_devices
 from ansible.module_utils.gpufleet.rdma_facts import parse_modinfo, parse_sys_module
@@ -175,16 +176,25 @@ class PeerMemoryOnNode:
         )
 
     def read_module(self):
-        result = run_bounded(["modinfo", MODULE], READ_LIMIT_S)
-        if result.outcome != "done":
-            raise PeerMemoryError(
-                f"modinfo cannot tell which {MODULE} kernel {self.release} has: {result.said()}",
-                "install package kmod" if result.outcome == "missing" else "run modinfo on the node",
-            )
+        """The file that modprobe would load into the running kernel; None where there is none."""
+        asked = self.ask(["modprobe", "--set-version", self.release, "--show-depends", MODULE])
+        resolved = parse_show_depends(asked.stdout)
+        if resolved is None:
+            return None
+        result = self.ask(["modinfo", "-k", self.release, resolved.path or resolved.name])
         try:
             return parse_modinfo(result.stdout) if result.rc == 0 else None
         except ValueError:
             return None  # cut short: as good as none
+
+    def ask(self, argv):
+        result = run_bounded(argv, READ_LIMIT_S)
+        if result.outcome != "done":
+            raise PeerMemoryError(
+                f"{argv[0]} cannot tell which {MODULE} kernel {self.release} has: {result.said()}",
+                "install package kmod" if result.outcome == "missing" else f"run on the node: {' '.join(argv)}",
+            )
+        return result
 
     def read_loaded(self):
         """The module in the kernel, whatever the file is called that modinfo finds now."""

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from .rdma_facts import LoadedModule, ModuleFile
 
 REGISTER = "ib_register_peer_memory_client"
-# The name that modinfo and modprobe are asked by. Debian's file is nvidia-current-open-peermem.ko, found by an alias of
-# /etc/modprobe.d; the name in the kernel follows the file (ModuleFile.name).
+# The name that modprobe is asked by. Debian's file is nvidia-current-open-peermem.ko, found by an install line of
+# /etc/modprobe.d that modinfo does not read (kernel_modules.parse_show_depends).
 MODULE = "nvidia-peermem"
 # Where the interface lives: in ib_core (OFED 5 and later), in ib_uverbs (Ubuntu's kernels) [assumption].
 INTERFACE_MODULES = ("ib_core", "ib_uverbs")

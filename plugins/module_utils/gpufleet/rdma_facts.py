@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from .kernel_modules import natural
+
 # The modules that decide: the core of the subsystem, the card's driver, and its RDMA half.
 STACK_MODULES = ("ib_core", "mlx5_core", "mlx5_ib")
 # Loaded with OFED only: its layer over the kernel's interfaces.
@@ -32,6 +34,7 @@ class ModuleFile(NamedTuple):
     path: "" for a module that is built into the kernel. version, srcversion: None where the module states none (inbox
     mlx5 has no version since Linux 5.10 [assumption: not looked up for each kernel]). intree: built with the kernel.
     depends: names of modules. release: the kernel it was built for (first word of vermagic), None where not stated.
+    internal_name: what it was called when it was built (modinfo's line "name").
     """
 
     path: str
@@ -42,10 +45,17 @@ class ModuleFile(NamedTuple):
     release: str | None
     license: str | None
     signer: str | None
+    internal_name: str | None = None
 
     @property
     def name(self) -> str:
-        """The name that it has once loaded: of the file, with underscores (nvidia-peermem.ko.xz -> nvidia_peermem)."""
+        """The name that it has once loaded: its own, else the file's with underscores.
+
+        Debian's nvidia-current-open-peermem.ko is called nvidia_peermem in the kernel (package
+        nvidia-open-kernel-support 535.261.03, comment in nvidia-modprobe.conf: unloading needs the internal names).
+        """
+        if self.internal_name:
+            return self.internal_name
         file = self.path.rpartition("/")[2]
         return re.sub(r"\.ko(\.(gz|xz|zst))?$", "", file).replace("-", "_")
 
@@ -142,6 +152,7 @@ def parse_modinfo(text: str) -> ModuleFile:
         release=vermagic[0] if vermagic else None,
         license=fields.get("license") or None,
         signer=fields.get("signer") or None,
+        internal_name=fields.get("name") or None,
     )
 
 
@@ -180,11 +191,7 @@ def parse_infiniband_devices(text: str) -> list[RdmaDevice]:
         # .../pci0000:15/0000:15:01.0/0000:1a:00.0/infiniband/mlx5_0: the device is the last address.
         addresses = _PCI_ADDRESS.findall(target.partition("/infiniband/")[0])
         devices.append(RdmaDevice(name, addresses[-1] if addresses else None))
-    return sorted(devices, key=lambda device: _natural(device.name))
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", text)]
+    return sorted(devices, key=lambda device: natural(device.name))
 
 
 def named_by(device: RdmaDevice) -> str:

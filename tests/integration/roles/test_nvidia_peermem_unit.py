@@ -24,13 +24,9 @@ echo "openibd $1" >>/srv/order
 END
 cat >/srv/modprobe <<'END'
 #!/bin/sh
+case "$*" in *--show-depends*) exit 1;; esac
 echo "modprobe $*" >>/srv/order
 test ! -e /srv/modprobe-fails
-END
-cat >/srv/modinfo <<'END'
-#!/bin/sh
-echo "modinfo: ERROR: Module nvidia-peermem not found." >&2
-exit 1
 END
 cat >/etc/systemd/system/openibd.service <<'END'
 [Service]
@@ -41,8 +37,7 @@ ExecStop=/usr/local/sbin/openibd-stand-in stop
 [Install]
 WantedBy=multi-user.target
 END
-chmod 755 /usr/local/sbin/openibd-stand-in /srv/modprobe /srv/modinfo
-install /srv/modinfo /usr/local/bin/modinfo
+chmod 755 /usr/local/sbin/openibd-stand-in /srv/modprobe
 install /srv/modprobe /sbin/modprobe
 systemctl daemon-reload
 """

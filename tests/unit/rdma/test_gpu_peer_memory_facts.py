@@ -87,6 +87,7 @@ def test_each_state_has_advice():
 
 def test_the_file_has_another_name_on_debian():
     module = modinfo(file="nvidia-current-open-peermem")
+    assert module._replace(internal_name="nvidia_peermem").name == "nvidia_peermem"
     assert module.name == "nvidia_current_open_peermem"
     assert built_with_interface(module) and not built_with_interface(modinfo("nvidia_current_open"))
     assert built_with_interface(modinfo("ib_uverbs,nvidia"))
