@@ -6,8 +6,9 @@
 
 Every host is this machine (local connection) and judges the same realistic capture, so that both plays do all that a
 controller does: template, fork, build the module, send it, run it, and take its result. The network is missing, and
-the hosts' own time is this machine's. Ends with 1 above a limit of bench/budget.yml, with 2 when a run did not do what
-it should.
+the hosts' own time is this machine's. A third run shows what of it the controller pays: the same module is sent, and
+gives the same result, but without importing or judging anything. Ends with 1 above a limit of bench/budget.yml, with 2
+when a run did not do what it should.
 
 Memory is the proportional set size (smaps_rollup) of ansible-playbook and all its forks, so that shared pages count
 once, at the worst of the moments looked at, five times a second.
@@ -149,7 +150,38 @@ def memory_of(root: int) -> int:
     return total
 
 
-def run(playbook: Path, inventory_file: Path, work: Path) -> Usage:
+def answering_at_once(result: Mapping[str, Any], work: Path) -> Path:
+    """A folder with a node_health that Ansible sends with all that the real one imports, but that only gives `result`.
+
+    What the nodes do themselves is left out by it. Raises BenchError where the module has no place to put that.
+    """
+    source = (REPOSITORY / "library" / "node_health.py").read_text()
+    first_import = "from ansible.module_utils.gpufleet"
+    if first_import not in source:
+        raise BenchError(f"library/node_health.py has no line that begins with {first_import!r}")
+    answer = (
+        "AnsibleModule({name: {'type': 'raw'} for name in "
+        "('profile', 'checks', 'skip', 'deadline', 'capture_to', 'replay_from', 'history')})"
+        f".exit_json(**{dict(result)!r})\n"
+    )
+    folder = Path(tempfile.mkdtemp(prefix="library-", dir=work))
+    (folder / "node_health.py").write_text(source.replace(first_import, answer + first_import, 1))
+    return folder
+
+
+def result_for(capture: Path, report: Mapping[str, Any]) -> dict[str, Any]:
+    """What the module returns for a capture; what the summary keeps of it is in the report of a run."""
+    from ansible.module_utils.gpufleet.health.health_run import HealthInput, run_health
+
+    from tests.health_node import profile
+
+    health = run_health(HealthInput(profile(), replay_from=str(capture)))
+    facts = next(iter(report["hosts"].values()))["facts"]
+    names = ("verdict", "action", "findings", "probes", "elapsed")
+    return {**{name: health[name] for name in names}, "gpufleet": {"attention": [], "facts": facts}}
+
+
+def run(playbook: Path, inventory_file: Path, work: Path, library: Path | None = None) -> Usage:
     """Run a playbook and measure it. Raises BenchError where it did not succeed on every host."""
     reports = Path(tempfile.mkdtemp(prefix="reports-", dir=work))
     log = work / f"{reports.name}.log"
@@ -166,6 +198,7 @@ def run(playbook: Path, inventory_file: Path, work: Path) -> Usage:
                 # as ansible.cfg says for ssh
                 "ANSIBLE_PIPELINING": "1",
                 "GPUFLEET_REPORTS_DIR": str(reports),
+                **({"ANSIBLE_LIBRARY": f"{library}:{REPOSITORY / 'library'}"} if library else {}),
             },
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -220,6 +253,8 @@ def measure(hosts: int, capture: Path, work: Path) -> dict[str, float]:
     sizes = [(file.stat().st_size, file) for file in sorted(capture.rglob("*")) if file.is_file()]
     print(f"capture: {len(sizes)} files, {sum(size for size, _file in sizes) / 1000:.0f} kB", flush=True)
     usages = {"ping": run(ping_playbook, inventory_file, work), "validate": run(PLAYBOOK, inventory_file, work)}
+    at_once = answering_at_once(result_for(capture, usages["validate"].report), work)
+    usages["at once"] = run(PLAYBOOK, inventory_file, work, at_once)
     print(f"{hosts} hosts, verdicts: {judged(usages['validate'].report)}")
     report_kb = len(json.dumps(usages["validate"].report)) / 1000
     print(f"  {'':<10} {'seconds':>9} {'CPU s':>9} {'CPU s/host':>11} {'memory MB':>10}")
@@ -230,10 +265,14 @@ def measure(hosts: int, capture: Path, work: Path) -> dict[str, float]:
         )
     figures = {
         "times_ping": round(usages["validate"].elapsed_s / usages["ping"].elapsed_s, 2),
+        "controller_times_ping": round(usages["at once"].elapsed_s / usages["ping"].elapsed_s, 2),
         "payload_kb": round(transferred_bytes(REPOSITORY / "library" / "node_health.py") / 1000, 1),
         "controller_gb": round(usages["validate"].memory / 1e9, 2),
     }
-    print(f"  validate takes {figures['times_ping']:g} times as long as ping")
+    print(
+        f"  validate takes {figures['times_ping']:g} times as long as ping, "
+        f"{figures['controller_times_ping']:g} times without what the nodes do themselves"
+    )
     print(f"  sent to each host: {figures['payload_kb']:g} kB; report.json: {report_kb:.0f} kB")
     return figures
 

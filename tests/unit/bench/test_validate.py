@@ -3,13 +3,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from bench.host_tasks import BUDGET, BenchError
-from bench.validate import PLAYBOOK, inventory, judged, memory_of, over_budget, ping_instead
+from bench.host_tasks import BUDGET, REPOSITORY, BenchError
+from bench.validate import PLAYBOOK, answering_at_once, inventory, judged, memory_of, over_budget, ping_instead
 
 
 def plays() -> list[dict[str, Any]]:
@@ -27,11 +28,21 @@ def test_the_play_to_compare_with_is_the_same_but_for_the_health_check(tmp_path:
     assert pinging[0]["ansible.builtin.import_playbook"].startswith("/"), "it lies in another folder"
 
 
+def test_the_module_that_answers_at_once_has_all_that_the_real_one_imports(tmp_path: Path) -> None:
+    real = (REPOSITORY / "library" / "node_health.py").read_text()
+    fake = (answering_at_once({"verdict": "ok"}, tmp_path) / "node_health.py").read_text()
+    added = [line for line in fake.splitlines() if line not in real.splitlines()]
+    assert len(added) == 1
+    assert "'verdict': 'ok'" in added[0]
+    assert [line for line in fake.splitlines() if line not in added] == real.splitlines()
+    assert fake.index(added[0]) < fake.index("from ansible.module_utils.gpufleet")
+
+
 def test_as_many_hosts_as_asked_for(tmp_path: Any) -> None:
     assert len(inventory(511, tmp_path)["gpu_nodes"]["hosts"]) == 511
 
 
-@pytest.mark.parametrize("name", ["times_ping", "payload_kb", "controller_gb"])
+@pytest.mark.parametrize("name", ["times_ping", "controller_times_ping", "payload_kb", "controller_gb"])
 def test_each_limit_is_watched(name: str) -> None:
     budget = yaml.safe_load(BUDGET.read_text())["validate"]
     assert over_budget(budget, budget) == []

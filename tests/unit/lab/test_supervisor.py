@@ -3,6 +3,8 @@
 
 import asyncio
 import json
+import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from lab.errors import LabError
 from lab.node import NodeDefinition, NodeFiles
 from lab.qmp import QmpConnection
-from lab.supervisor import Supervisor, load_state
+from lab.supervisor import EARLY_BOOT_S, STARTS_AFTER_ABORTS, Supervisor, load_state
 
 
 class FakeQmp(QmpConnection):
@@ -145,3 +147,41 @@ def test_a_state_file_is_plain_json(off: Supervisor, files: NodeFiles) -> None:
     fault(off, "disk_pull", serial="DATA0001")
     state = json.loads(Path(files.state).read_text())
     assert (state["bays"], state["drawer"]) == (["", "DATA0002"], ["SPARE0001", "DATA0001"])
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds_ago", "aborts", "started_again"),
+    [
+        (-signal.SIGABRT, 5, 0, True),
+        (-signal.SIGABRT, 5, STARTS_AFTER_ABORTS, False),  # again and again: something else is wrong
+        (-signal.SIGABRT, EARLY_BOOT_S + 60, 0, False),  # disks may have been written: that is for a person to see
+        (-signal.SIGKILL, 5, 0, False),
+        (1, 5, 0, False),
+    ],
+)
+def test_only_an_abort_of_qemu_in_the_early_boot_is_started_again(
+    off: Supervisor, code: int, seconds_ago: float, aborts: int, started_again: bool
+) -> None:
+    starts = []
+
+    async def start(reason: str) -> None:
+        starts.append(reason)
+
+    async def ended() -> int:
+        return code
+
+    async def after_exit() -> None:
+        await off._after_exit(asyncio.create_task(ended()))
+
+    off._start = start  # type: ignore[method-assign]
+    off.files.qemu_log.write_text("Assertion failed\n")
+    off.state.power, off.state.started_at, off._aborts = "on", time.time() - seconds_ago, aborts
+    asyncio.run(after_exit())
+    assert starts == (["started again, since QEMU had aborted"] if started_again else [])
+    assert off.state.power == ("on" if started_again else "failed")
+
+
+def test_a_boot_that_went_well_ends_the_count_of_aborts(off: Supervisor) -> None:
+    off._aborts, off.state.started_at = STARTS_AFTER_ABORTS, time.time() - EARLY_BOOT_S - 1
+    assert not off._aborted_early(0)
+    assert off._aborts == 0
