@@ -217,9 +217,11 @@ def apt_arguments(
     """
     told = installed.get(packages.of_release[0])
     release = wish.version or (upstream_version(told) if told and not upgrade else offered)
+    # Companions too: where libnvidia-cfg1 is offered in a newer release, apt takes libnvidia-tesla-470-cfg1 in its
+    # place [tried on Debian 12], which brings a second driver's alternatives.
     pins = []
-    if wish.source != "distro" and (wish.version or wish.branch):
-        pins.append({"packages": list(OF_ONE_RELEASE), "version": f"{release or wish.branch + '.*'}-*"})
+    if release or (wish.branch and wish.source != "distro"):
+        pins.append({"packages": list(OF_ONE_RELEASE), "version": f"{release or f'{wish.branch}.*'}-*"})
     leaving = [name for name in packages.other_flavour if name in installed]
     if upgrade or downgrade:
         leaving += of_another_branch(list(installed), wish.branch)
