@@ -125,21 +125,20 @@ next_step:
   returned: failure
 """
 
-import json
 import os
 import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpufleet.apt_packages import ENVIRONMENT, PackageError, read_states
 from ansible.module_utils.gpufleet.bounded_command import run_bounded
-from ansible.module_utils.gpufleet.initramfs_content import holds_modules, image_of, older_images
+from ansible.module_utils.gpufleet.dkms_build import DkmsBuildError, build_for_kernel
+from ansible.module_utils.gpufleet.initramfs_images import InitramfsError, outdated_images, rebuild_image
 from ansible.module_utils.gpufleet.kernel_modules import (
     BOOT_ROOT,
     DKMS_ROOT,
     MODULES_ROOT,
     explain_modprobe,
     installed_kernels,
-    newest_make_log,
     parse_dkms_status,
     parse_modinfo,
     parse_show_depends,
@@ -168,9 +167,6 @@ from ansible.module_utils.gpufleet.nvidia_module_facts import (
 COMMAND_LIMIT_S = 60
 MODPROBE_LIMIT_S = 300
 UNIT_LIMIT_S = 120
-INITRAMFS_LIMIT_S = 1800
-# Two sets of modules for one kernel: 3 minutes on two cores of 2026, and machines vary threefold.
-DKMS_LIMIT_S = 3600
 SYS = "/sys"
 PROC = "/proc"
 UNIT_FOLDERS = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system")
@@ -293,73 +289,13 @@ class DriverOnNode:
         return parse_dkms_status(f"{result.stdout}\n{result.stderr}")
 
     def build(self, kernel, release, status):
-        # Debian has nvidia-current and nvidia-current-open, the others nvidia; a broken entry hides those after it.
-        folders = sorted(os.listdir(DKMS_ROOT)) if os.path.isdir(DKMS_ROOT) else []
-        names = [name for name in folders if os.path.isdir(os.path.join(DKMS_ROOT, name, release))]
-        name = next((name for name in names if name.startswith("nvidia")), None)
-        broken = f" dkms status said: {' '.join(status.broken)}" if status.broken else ""
-        if name is None:
-            raise DriverError(
-                f"dkms knows no sources of the NVIDIA driver {release}, and kernel {kernel} lacks its module.{broken}",
-                "install the package with the sources anew (apt-get install --reinstall), see dkms status",
-            )
-        argv = ["dkms", "install", "--force", "-m", name, "-v", release, "-k", kernel]
-        result = run_bounded(argv, DKMS_LIMIT_S)
-        if result.outcome == "done" and result.rc == 0:
-            return
-        log = newest_make_log(name, DKMS_ROOT)
-        # A second: some file systems keep no finer time.
-        if log is not None and os.path.getmtime(log.path) >= self.began - 1:
-            raise DriverError(
-                f"the NVIDIA driver {release} was not built for kernel {kernel}. End of {log.path} (kernel "
-                f"{log.release or 'unknown'}):\n{log.tail}",
-                "read the log; the kernel may be newer than this driver supports: choose another version in "
-                "packages.nvidia_driver, or remove that kernel",
-            )
-        raise DriverError(
-            f"the NVIDIA driver {release} was not built for kernel {kernel}: {result.said()}{broken}",
-            f"run on the node: {' '.join(argv)}",
-        )
-
-    def images(self):
-        """Kernels whose initramfs has to be made anew; what need not is remembered outside check mode."""
-        try:
-            seen = json.loads(read_text(SEEN) or "{}")
-        except ValueError:
-            seen = {}
-        older = older_images(self.kernels, self.wanted["configuration"], seen, BOOT_ROOT)
-        found = []
-        for release, pair in older.items():
-            path = image_of(release, BOOT_ROOT)
-            result = run_bounded(["lsinitramfs", path], INITRAMFS_LIMIT_S)
-            if result.outcome != "done" or result.rc != 0:
-                raise DriverError(
-                    f"lsinitramfs cannot tell what {path} holds, which is older than {self.wanted['configuration']}: "
-                    f"{result.said()}",
-                    "make the image anew by hand (update-initramfs -u -k " + release + "), then run again",
-                )
-            if holds_modules(result.stdout, CONFIGURED):
-                found.append(release)
-            else:
-                seen[release] = pair
-        if older and not self.module.check_mode:
-            os.makedirs(os.path.dirname(SEEN), exist_ok=True)
-            with open(SEEN + ".new", "w", encoding="ascii") as file:
-                json.dump({release: pair for release, pair in seen.items() if release in self.kernels}, file)
-            os.replace(SEEN + ".new", SEEN)
-        return found
+        build_for_kernel("nvidia", release, kernel, status, self.began, DKMS_ROOT)
 
     def rebuild_images(self):
-        self.rebuilt = self.images()
-        for release in [] if self.module.check_mode else self.rebuilt:
-            argv = ["update-initramfs", "-u", "-k", release]
-            result = run_bounded(argv, INITRAMFS_LIMIT_S)
-            if result.outcome != "done" or result.rc != 0:
-                raise DriverError(
-                    f"the initramfs of kernel {release} was not made anew, so it would still load with the old "
-                    f"settings: {result.said()}",
-                    f"is {BOOT_ROOT} full? Then run on the node: {' '.join(argv)}",
-                )
+        configuration, remember = self.wanted["configuration"], not self.module.check_mode
+        self.rebuilt = outdated_images(self.kernels, configuration, CONFIGURED, SEEN, remember, BOOT_ROOT)
+        for release in self.rebuilt if remember else []:
+            rebuild_image(release)
 
     def need(self):
         nouveau = bool(self.on_bus) and self.loaded is None and self.has_module("nouveau")
@@ -498,7 +434,7 @@ def main():
     )
     try:
         result = apply(module)
-    except DriverError as error:
+    except (DriverError, DkmsBuildError, InitramfsError) as error:
         module.fail_json(msg=str(error), next_step=error.next_step)
     except (PackageError, ValueError) as error:
         module.fail_json(msg=str(error), next_step="see dmesg and /var/log/apt/term.log on the node")

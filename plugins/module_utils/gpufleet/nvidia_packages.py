@@ -223,9 +223,10 @@ def apt_arguments(
     if release or (wish.branch and wish.source != "distro"):
         pins.append({"packages": list(OF_ONE_RELEASE), "version": f"{release or f'{wish.branch}.*'}-*"})
     leaving = [name for name in packages.other_flavour if name in installed]
+    # They conflict with each other, and hold nothing but pins.
+    leaving += [name for name in installed if name.startswith("nvidia-driver-pinning-")]
     if upgrade or downgrade:
         leaving += of_another_branch(list(installed), wish.branch)
-        leaving += [name for name in installed if name.startswith("nvidia-driver-pinning-")]
     wanted = {*packages.of_release, *packages.beside, *packages.first}
     return {
         "packages": [

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gpufleet.initramfs_content import holds_modules, older_images
+from ansible.module_utils.gpufleet.initramfs_images import holds_modules, older_images
 from ansible.module_utils.gpufleet.nvidia_gpu_users import gpu_users, others
 
 

@@ -144,7 +144,7 @@ def test_an_upgrade_may_take_out_the_old_branch_and_nothing_else_may() -> None:
         ["nvidia-fabricmanager-550", "libnvidia-compute-550", "nvidia-driver-pinning-550", "nvidia-container-toolkit"],
         "550.1-1",
     )
-    assert apt_arguments(packages, wanted, installed, False, False)["may_remove"] == []
+    assert apt_arguments(packages, wanted, installed, False, False)["may_remove"] == ["nvidia-driver-pinning-550"]
     assert apt_arguments(packages, wanted, installed, True, False)["may_remove"] == [
         "libnvidia-compute-550",
         "nvidia-driver-pinning-550",
