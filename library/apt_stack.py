@@ -228,7 +228,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpufleet.apt_packages import ENVIRONMENT, PackageError, PackageState
 from ansible.module_utils.gpufleet.apt_plan import Permission, refuse
 from ansible.module_utils.gpufleet.apt_sources_trial import Trial
-from ansible.module_utils.gpufleet.apt_stack_apt import Apt
+from ansible.module_utils.gpufleet.apt_stack_apt import Apt, transaction_words
 from ansible.module_utils.gpufleet.apt_stack_error import AptStackError
 from ansible.module_utils.gpufleet.apt_stack_files import StackFiles, show, write
 from ansible.module_utils.gpufleet.apt_stack_request import (
@@ -380,9 +380,8 @@ class StackOnNode:
         doubts = self.apt.refresh(trial, self.files)
         self.chosen = self.choose(trial, doubts)
         targets = {**self.chosen, **self.apt.bound_dependencies(trial, self.chosen)}
-        held = [name for name, state in self.states.items() if state.held and name not in stack]
-        self.steps = self.apt.foresee(trial, targets, held, self.files, doubts)
         may = Permission(stack, self.asked["upgrade"], self.asked["downgrade"], self.asked["may_remove"], self.kernels)
+        self.steps, words = self.apt.foresee(trial, targets, self.states, may, self.files, doubts)
         refuse(self.steps, may)
         self.plan += self.files.plan()
         self.plan += [str(step) for step in self.steps]
@@ -393,12 +392,12 @@ class StackOnNode:
             return
         self.apt.wait()
         if self.steps:
-            self.apt.download(trial, targets)
+            self.apt.download(trial, words)
         for path, content in self.files.changed().items():
             write(path, content)
         trial.take_over_lists()
         if self.steps:
-            self.install(targets, may)
+            self.install(words, may)
         self.verify()
 
     def choose(self, trial, doubts):
@@ -419,16 +418,17 @@ class StackOnNode:
         chosen, policies = choose(self.requests)
         return {**chosen, **versions_of_companions(companions, chosen, self.states, policies)}
 
-    def install(self, targets, may):
+    def install(self, words, may):
         """Lift the stack's holds, run the transactions, and set the holds again whatever comes."""
         held = [name for name in may.stack if self.states.get(name) and self.states[name].held]
         if held:
             self.apt.mark("unhold", held)
         try:
-            early = {name: targets[name] for name in self.early}
+            early = {name: self.chosen[name] for name in self.early}
             if any(step.name in early for step in self.steps):
-                self.apt.install({**early, **self.apt.bound_dependencies(None, early)}, may)
-            self.apt.install(targets, may)
+                bound = self.apt.bound_dependencies(None, early)
+                self.apt.install(transaction_words({**early, **bound}), may)
+            self.apt.install(words, may)
         finally:
             self.read_states()
             still = [name for name in held if self.states.get(name) and self.states[name].version]

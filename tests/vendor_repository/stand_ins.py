@@ -53,7 +53,7 @@ def driver(version: str, kernel: str = "") -> list[Package]:
             "nvidia-kernel-open-dkms",
             full,
             modules,
-            postinst=f'[ ! -e {BUILD_FAILS} ] || {{ echo "Bad return status"; exit 10; }}',
+            postinst=f'[ ! -e {BUILD_FAILS} ] || {{ echo "Error! Bad return status for module build" >&2; exit 10; }}',
         ),
         Package("libcuda1", full, {"Depends": f"libnvidia-ml1 (= {full})"}),
         Package("libnvidia-ml1", full),

@@ -122,6 +122,11 @@ def unmet_dependencies(out: str) -> list[str]:
     return [" ".join(line.split()) for line in solver.group(1).splitlines()] if solver else []
 
 
+def packages_in(lines: Iterable[str]) -> set[str]:
+    """Words that can be names of packages in what apt says about dependencies."""
+    return set(re.findall(r"[a-z0-9][a-z0-9+.-]+", " ".join(lines)))
+
+
 def unsolvable(
     out: str, err: str, held: Collection[str], pinned_out: Mapping[str, Sequence[Blocker]], doubts: str
 ) -> AptStackError:
@@ -130,7 +135,7 @@ def unsolvable(
     lines = unmet_dependencies(f"{out}\n{err}")
     text = "; ".join(lines)
     errors = " ".join(line for line in err.splitlines() if line.startswith("E: "))
-    named = set(re.findall(r"[a-z0-9][a-z0-9+.-]+", text))
+    named = packages_in(lines)
     causes, advice = [], []
     holding = sorted(named & set(held))
     if holding:

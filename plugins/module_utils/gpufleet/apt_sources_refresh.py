@@ -44,6 +44,12 @@ def complaints(text: str) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
+def transaction_complaints(text: str) -> list[str]:
+    """Lines of apt-get install that say what went wrong, dpkg's and its scripts' too; the last ones."""
+    pattern = r"\s*(E:|W:|dpkg\S*:|[Ee]rror\b)|.*(script subprocess|[Nn]o space left)"
+    return list(dict.fromkeys(line.strip() for line in text.splitlines() if re.match(pattern, line)))[-8:]
+
+
 def fault_of(repository: Repository, text: str) -> AptStackError | None:
     """What stops apt from using the repository, None where it can be used; `text` = what apt-get update printed."""
     address = re.escape(repository.uri.rstrip("/"))
@@ -54,7 +60,12 @@ def fault_of(repository: Repository, text: str) -> AptStackError | None:
     said = "; ".join(found)
     around = text if re.search(r"^Err:\d+ " + address, text, re.MULTILINE) else said
     kind = next((name for name, sign in SIGNS if re.search(sign, said)), None)
-    kind = kind or next((name for name, sign in SIGNS if re.search(sign, around)), "other")
+    kind = kind or next((name for name, sign in SIGNS if re.search(sign, around)), None)
+    if kind is None:
+        # apt uses a source all the same where it only warns (Conflicting distribution, a weak algorithm).
+        if all(line.startswith("W:") for line in found):
+            return None
+        kind = "other"
     return AptStackError(f"repository {repository.uri} {WORDS[kind]}: {said}. Nothing was changed", STEPS[kind])
 
 

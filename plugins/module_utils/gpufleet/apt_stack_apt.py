@@ -7,12 +7,21 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .apt_lock import wait_for_locks
 from .apt_packages import PackageState, read_all_states
-from .apt_plan import Permission, Step, parse_simulation, refuse, unmet_dependencies, unsolvable
-from .apt_sources_refresh import complaints, conflict_of_keys, fault_of
+from .apt_plan import (
+    Permission,
+    Step,
+    matches,
+    packages_in,
+    parse_simulation,
+    refuse,
+    unmet_dependencies,
+    unsolvable,
+)
+from .apt_sources_refresh import complaints, conflict_of_keys, fault_of, transaction_complaints
 from .apt_sources_trial import Trial
 from .apt_stack_error import AptStackError
 from .apt_stack_files import StackFiles
@@ -163,35 +172,56 @@ class Apt:
         return found
 
     def foresee(
-        self, trial: Trial, targets: Mapping[str, str], held: Collection[str], files: StackFiles, doubts: str
-    ) -> list[Step]:
-        """What apt would do. Raises AptStackError where it sees no way."""
-        result = self._apt_get(QUERY_LIMIT_S, "--simulate", "install", *_words(targets), trial=trial)
-        if result.rc != 0:
-            named = re.findall(
-                r"[a-z0-9][a-z0-9+.-]+", " ".join(unmet_dependencies(f"{result.stdout}\n{result.stderr}"))
-            )
-            raise unsolvable(result.stdout, result.stderr, held, files.blockers(sorted(set(named))), doubts)
-        return parse_simulation(result.stdout)
+        self,
+        trial: Trial,
+        targets: Mapping[str, str],
+        states: Mapping[str, PackageState],
+        may: Permission,
+        files: StackFiles,
+        doubts: str,
+    ) -> tuple[list[Step], list[str]]:
+        """What apt would do, and the words after `install` that make it do so.
 
-    def download(self, trial: Trial, targets: Mapping[str, str]) -> None:
+        apt's own search gives up on packages of another branch that conflict ("generated breaks, this may be caused by
+        held packages"), so in a second try it is told that what stands against it goes; whether that may go is for
+        refuse() to say. Raises AptStackError where apt sees no way then either.
+        """
+        words = transaction_words(targets)
+        result = self._apt_get(QUERY_LIMIT_S, "--simulate", "install", *words, trial=trial)
+        if result.rc == 0:
+            return parse_simulation(result.stdout), words
+        named = packages_in(unmet_dependencies(f"{result.stdout}\n{result.stderr}"))
+        held = [name for name, state in states.items() if state.held and name not in may.stack]
+        against = [
+            f"{name}-"
+            for name, state in states.items()
+            if state.version and name not in targets and name not in held
+            if name in named or matches(name, may.may_remove)
+        ]
+        if against:
+            second = self._apt_get(QUERY_LIMIT_S, "--simulate", "install", *words, *against, trial=trial)
+            if second.rc == 0:
+                return parse_simulation(second.stdout), [*words, *against]
+        raise unsolvable(result.stdout, result.stderr, held, files.blockers(sorted(named)), doubts)
+
+    def download(self, trial: Trial, words: Sequence[str]) -> None:
         """Fetch the packages into the node's cache; nothing is unpacked."""
-        result = self._locked(DOWNLOAD_LIMIT_S, "--download-only", "install", *_words(targets), trial=trial)
+        result = self._locked(DOWNLOAD_LIMIT_S, "--download-only", "install", *words, trial=trial)
         if result.rc != 0:
             raise _not_fetched(result)
 
-    def install(self, targets: Mapping[str, str], may: Permission) -> None:
+    def install(self, words: Sequence[str], may: Permission) -> None:
         """One transaction on the node. What it would do is judged again, since packages that came before carry pins."""
-        simulated = self._apt_get(QUERY_LIMIT_S, "--simulate", "install", *_words(targets))
+        simulated = self._apt_get(QUERY_LIMIT_S, "--simulate", "install", *words)
         if simulated.rc == 0:
             refuse(parse_simulation(simulated.stdout), may)
-        result = self._locked(INSTALL_LIMIT_S, "install", *_words(targets))
+        result = self._locked(INSTALL_LIMIT_S, "install", *words)
         if result.rc != 0:
-            said = "; ".join(complaints(f"{result.stderr}\n{result.stdout}")[-8:]) or result.said()
+            said = "; ".join(transaction_complaints(f"{result.stdout}\n{result.stderr}")) or result.said()
             if is_full(said):
                 raise full_disk(said)
             raise AptStackError(
-                f"{' '.join(_words(targets))} could not be installed (apt-get exit status {result.rc}): {said}",
+                f"{' '.join(words)} could not be installed (apt-get exit status {result.rc}): {said}",
                 "see /var/log/apt/term.log on the node; a further run finishes what was begun",
             )
 
@@ -206,7 +236,8 @@ def _not_fetched(result: CommandResult) -> AptStackError:
     )
 
 
-def _words(targets: Mapping[str, str]) -> list[str]:
+def transaction_words(targets: Mapping[str, str]) -> list[str]:
+    """Packages at exact versions, as apt-get install takes them."""
     return [f"{name}={version}" for name, version in targets.items()]
 
 
