@@ -86,15 +86,15 @@ def write_deb(package: Package, folder: Path) -> Path:
 
 
 class SigningKey:
-    """An OpenPGP key; `when` (YYYYMMDDTHHMMSS) is the time at which it is made and signs, now if empty."""
+    """An OpenPGP key; `made` (YYYYMMDDTHHMMSS) is the time at which it is made, now if empty. It never expires."""
 
-    def __init__(self, home: Path, name: str, when: str = "", expires: str = "0") -> None:
+    def __init__(self, home: Path, name: str, made: str = "") -> None:
         self._home, self._name = home, name
-        self._time = ["--faked-system-time", when] if when else []
-        self._gpg("--passphrase", "", "--quick-generate-key", name, "ed25519", "sign", expires)
+        time = ["--faked-system-time", made] if made else []
+        self._gpg(*time, "--passphrase", "", "--quick-generate-key", name, "ed25519", "sign", "0")
 
     def _gpg(self, *arguments: str) -> bytes:
-        command = ["gpg", "--homedir", str(self._home), "--batch", "--quiet", *self._time, *arguments]
+        command = ["gpg", "--homedir", str(self._home), "--batch", "--quiet", *arguments]
         done = subprocess.run(command, check=False, capture_output=True, timeout=120)
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.decode()}"
         return done.stdout
@@ -102,6 +102,15 @@ class SigningKey:
     def public(self) -> bytes:
         """The public key, armoured."""
         return self._gpg("--armor", "--export", self._name)
+
+    def expire(self, when: str) -> None:
+        """Let the key have been good for one day from a time on.
+
+        gpg signs with no expired key, and sqv takes what was signed before the key expired: so sign first.
+        """
+        listing = self._gpg("--with-colons", "--list-keys", self._name).decode()
+        fingerprint = next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr:"))
+        self._gpg("--faked-system-time", when, "--passphrase", "", "--quick-set-expire", fingerprint, "1d")
 
     def sign(self, release: Path) -> None:
         """Write InRelease beside a Release file."""

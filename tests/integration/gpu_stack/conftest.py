@@ -113,9 +113,10 @@ def write_repositories(folder: Path) -> dict[str, str]:
         valid = SigningKey(home, "valid")
         for name, content in packages.items():
             write_repository(folder / name, content, valid, release)
-        # signed in 2020 with a key that was good for a day
-        expired = SigningKey(home, "expired", "20200101T000000", "1d")
+        expired = SigningKey(home, "expired", "20200101T000000")
         write_repository(folder / "expired", cuda_repository()[:7], expired, release)
+        expired.expire("20200101T010000")
+        (folder / "expired" / "key.asc").write_bytes(expired.public())
         shutil.copytree(folder / "cuda", folder / "mirror")
         other = SigningKey(home, "other")
         (folder / "other.asc").write_bytes(other.public())
