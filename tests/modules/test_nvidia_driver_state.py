@@ -341,6 +341,8 @@ def test_a_reload_happens_where_allowed_and_nothing_uses_the_gpus(node, run_modu
 def test_no_reload_while_a_process_has_a_gpu_open(node, run_module):
     older_driver(node)
     node.user(4711, "python")
+    active_units(commands, "nvidia-persistenced.service")
+    commands.answer("systemctl st*")
     result = run(node, run_module, reload_allowed=True)
     assert not result.get("failed"), result
     assert result["kept_by"] == ["python (pid 4711)"] and not result["reloaded"] and node.altered() == []
