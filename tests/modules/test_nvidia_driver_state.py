@@ -338,7 +338,7 @@ def test_a_reload_happens_where_allowed_and_nothing_uses_the_gpus(node, run_modu
     assert verbs == ["systemctl stop nvidia-persistenced.service", "systemctl start nvidia-persistenced.service"]
 
 
-def test_no_reload_while_a_process_has_a_gpu_open(node, run_module):
+def test_no_reload_while_a_process_has_a_gpu_open(node, run_module, commands):
     older_driver(node)
     node.user(4711, "python")
     active_units(commands, "nvidia-persistenced.service")
