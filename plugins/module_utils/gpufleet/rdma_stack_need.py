@@ -118,7 +118,8 @@ def _fault_of_kernel(stack: RdmaStack, named: str, modules: Mapping[str, ModuleF
         return Fault(
             f"{named} would load {foreign[0].path}, which is of the {stack_name('ofed')}, although "
             f"packages.rdma.source is {stack.source}",
-            f"remove what brought it (apt-get purge {DKMS_PACKAGE}, or see dpkg --search), or set packages.rdma.source",
+            f"purge what brought it (apt-get purge --allow-change-held-packages {DKMS_PACKAGE} and what depends on it; "
+            "README of role rdma_stack), or set packages.rdma.source",
         )
     driver = modules.get("mlx5_core")
     # MLNX_OFED_LINUX-23.10-1.1.9.0 holds OFED-23.10-1.1.9 (hca_self_test.ofed, imbue.md)
