@@ -117,6 +117,8 @@ def write_repositories(folder: Path) -> dict[str, str]:
         write_repository(folder / "expired", cuda_repository()[:7], expired, release)
         expired.expire("20200101T010000")
         (folder / "expired" / "key.asc").write_bytes(expired.public())
+        stale = {**release, "Valid-Until": "Thu, 08 Jan 2026 00:00:00 UTC"}
+        write_repository(folder / "stale", cuda_repository()[:7], valid, stale)
         shutil.copytree(folder / "cuda", folder / "mirror")
         other = SigningKey(home, "other")
         (folder / "other.asc").write_bytes(other.public())

@@ -152,6 +152,7 @@ def test_holds_and_blacklist_keep_each_package_under_a_real_unattended_upgrade(n
     [
         ("wrong key", "is not signed with the key of the profile"),
         ("expired key", "is signed with a key that has expired"),
+        ("old lists", "is out of date"),
         ("no server", "cannot be read"),
         ("no repository", "cannot be read"),
         ("other key file", "has SHA-256"),
@@ -164,6 +165,7 @@ def test_what_is_wrong_with_the_source_is_told_and_nothing_is_altered(node: AptN
     arguments: dict[str, Any] = {
         "wrong key": {"repository": node.repository("cuda", key="other", key_url=f"{ADDRESS}/other.asc")},
         "expired key": {"repository": node.repository("expired")},
+        "old lists": {"repository": node.repository("stale")},
         "no server": {"repository": {**cuda, "uri": "http://127.0.0.1:9/cuda/"}},
         "no repository": {"repository": {**cuda, "uri": f"{ADDRESS}/nowhere/"}},
         "other key file": {"repository": {**cuda, "key_sha256": "0" * 64}},
