@@ -118,7 +118,7 @@ def _rdma_devices() -> str:
     return "".join(f"{name} ../../devices/pci0000:15/{address}/infiniband/{name}\n" for name, address in found)
 
 
-_OF_DRIVER = ("nvidia-", "libnvidia-")
+_OF_DRIVER = ("nvidia-(?!container)", "libnvidia-")
 _OF_RDMA = ("doca-", "mlnx-", "rdma-core", "libibverbs")
 
 

@@ -17,10 +17,11 @@ from .kernel_modules import module_package_name, natural, upstream_version
 # NVIDIA's fabric manager lost the branch in its name (azhpc-images PR #456), and the pinning packages are seen since.
 UNBRANCHED_SINCE = 580
 # Regular expressions that unattended-upgrades compares with the beginning of names: the libraries too, since a hold of
-# the driver alone let a companion move (pando85/homelab#4110, lyulyul/shine-cluster#50).
+# the driver alone let a companion move (pando85/homelab#4110, lyulyul/shine-cluster#50). The container toolkit has
+# versions of its own.
 NEVER_UPGRADED = (
-    "nvidia-",
-    "libnvidia-",
+    "nvidia-(?!container)",
+    "libnvidia-(?!container)",
     "cuda-drivers",
     "libcuda1$",
     "libcudadebugger1$",
