@@ -42,7 +42,8 @@ _ROLE = "role nvidia_peermem"
 _NVIDIA, _GPU_CLASSES = "10de", ("0300", "0302")
 _FIELDS = "filename|version|srcversion|intree|depends|vermagic|license"
 # wanted: the checksum of the interface that the module was built with. offered: that of the stack that is installed,
-# from the lists that OFED's package and the headers of the kernel bring.
+# from the list that OFED's package brings, or else the headers of the kernel: Ubuntu's kernels have the symbol
+# themselves, with another checksum than OFED's.
 _SCRIPT = f"""
 {MODINFO_OF}
 release=$(uname -r)
@@ -65,8 +66,9 @@ echo '== wanted'
 file=$(echo "$described" | sed -n 's/^filename: *//p')
 [ -f "$file" ] && modprobe --dump-modversions "$file" 2>/dev/null | grep -a '[[:space:]]{REGISTER}$'
 echo '== offered'
-grep -ahs '[[:space:]]{REGISTER}[[:space:]]' /usr/src/ofa_kernel/*/"$release"/Module.symvers \\
-  "/lib/modules/$release/build/Module.symvers" | head -n 1
+offered=/lib/modules/$release/build/Module.symvers
+[ -d /usr/src/ofa_kernel ] && offered=$(ls -d /usr/src/ofa_kernel/*/"$release"/Module.symvers 2>/dev/null)
+grep -ahs '[[:space:]]{REGISTER}[[:space:]]' $offered /dev/null | head -n 1
 echo '== libibverbs'
 library=$(ldconfig -p | sed -n 's/.*libibverbs\\.so\\.1 .*=> //p' | head -n 1)
 if [ -r "$library" ]; then
