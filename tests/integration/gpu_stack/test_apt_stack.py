@@ -62,9 +62,10 @@ def test_installs_pins_and_holds_what_check_mode_said_and_a_second_run_changes_n
     before = node.state()
     planned = succeeded(node.apply(check=True, **stack(OLD)))
     assert planned["changed"] and node.state() == before
+    # the pins of the package that comes first count in the plan already: nvidia-open would take the newest branch
+    assert f"install libcuda1 {OLD}-1" in planned["plan"], planned
     done = succeeded(node.apply(**stack(OLD)))
     assert sorted(done["plan"]) == sorted(planned["plan"]) and done["installed"] == planned["installed"]
-    # nvidia-open would take the newest branch; the pins of the package that comes first keep all of it together
     assert versions(node) == {f"{OLD}-1"}
     assert node.held() == sorted([*ALL, f"nvidia-driver-pinning-{OLD}"])
     assert f"Candidate: {OLD}-1" in node.sh("apt-cache policy nvidia-open")
@@ -135,12 +136,12 @@ def test_holds_and_blacklist_keep_each_package_under_a_real_unattended_upgrade(n
     assert upgrade_unattended(node) == kept
     # Without any pin, each of the two keeps them by itself, the libraries that nobody named too.
     node.sh(
-        "rm /etc/apt/preferences.d/*; mv /etc/apt/apt.conf.d/52gpufleet-nvidia-driver /root/; "
+        "set -e; rm /etc/apt/preferences.d/*; mv /etc/apt/apt.conf.d/52gpufleet-nvidia-driver /root/; "
         "! apt-cache policy nvidia-open | grep -q 'Candidate: 580'"
     )
     assert upgrade_unattended(node) == kept
     held = " ".join(node.held())
-    node.sh(f"mv /root/52gpufleet-nvidia-driver /etc/apt/apt.conf.d/; apt-mark unhold {held} >&2")
+    node.sh(f"set -e; mv /root/52gpufleet-nvidia-driver /etc/apt/apt.conf.d/; apt-mark unhold {held} >&2")
     assert upgrade_unattended(node) == kept
     # Without either it really would have moved them.
     node.sh("rm /etc/apt/apt.conf.d/52gpufleet-nvidia-driver")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why apt-get update could not use a source, from what apt 2.6 (Debian 12) and 3.0 (Debian 13) printed for each fault."""
+"""Why apt-get update could not use a source, from what apt 2.6 (Debian 12) and 3.0 (Debian 13) printed for it."""
 
 import pytest
 from ansible.module_utils.gpufleet.apt_sources import Repository
@@ -19,7 +19,7 @@ NOT_LIVE = "Signing key on 5FCB63E66456F5A5DB882EAFF7CD6E5DF2899427 is bad:     
 OUTPUTS = {
     ("12", "is not signed with the key of the profile"): (
         f"Get:1 {AT}  InRelease [440 B]\nErr:1 {AT}  InRelease\n"
-        "  The following signatures couldn't be verified because the public key is not available: NO_PUBKEY A3CA73E68A\n"
+        "  The following signatures couldn't be verified because the public key is not available: NO_PUBKEY A3CA\n"
         f"W: GPG error: {AT}  InRelease: The following signatures couldn't be verified because the public key is not "
         f"available: NO_PUBKEY A3CA73E68A\n{UNSIGNED}"
     ),
