@@ -218,14 +218,13 @@ next_step:
 """
 
 import errno
-import os
 import re
 import shutil
 import tempfile
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpufleet.apt_packages import ENVIRONMENT, PackageError, PackageState
+from ansible.module_utils.gpufleet.apt_packages import PackageError, PackageState
 from ansible.module_utils.gpufleet.apt_plan import Permission, refuse
 from ansible.module_utils.gpufleet.apt_sources_trial import Trial
 from ansible.module_utils.gpufleet.apt_stack_apt import Apt, transaction_words
@@ -491,7 +490,6 @@ def main():
             msg=f"apt_stack {module.params['name']}: {'; '.join(faults)}. Nothing was changed",
             next_step="correct the profile, or the role that calls this module",
         )
-    os.environ.update(ENVIRONMENT)
     try:
         stack = StackOnNode(module)
         stack.work()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from .apt_lock import wait_for_locks
-from .apt_packages import PackageState, read_all_states
+from .apt_packages import ENVIRONMENT, PackageState, read_all_states
 from .apt_plan import (
     Permission,
     Step,
@@ -44,7 +44,7 @@ class Apt:
         self._timeout_s, self._deadline = timeout_s, deadline
 
     def _run(self, argv: Sequence[str], limit_s: float, trial: Trial | None = None) -> CommandResult:
-        result = run_bounded([*(trial.command if trial else []), *argv], limit_s)
+        result = run_bounded([*(trial.command if trial else []), *argv], limit_s, ENVIRONMENT)
         if result.outcome == "missing":
             raise AptStackError(f"{argv[0]} cannot be run: {result.stderr}", "is this a Debian or Ubuntu system?")
         if result.outcome == "timeout":
