@@ -96,7 +96,7 @@ class Supervisor:
         self._deleted: set[str] = set()
         self._deletion = asyncio.Event()
         self._resets: deque[float] = deque(maxlen=RESETS_PER_MINUTE)
-        self._aborts = 0
+        self._aborts = 0  # in the early boot, in a row
 
     # --- state and log -----------------------------------------------------
 
@@ -182,7 +182,8 @@ class Supervisor:
         await asyncio.sleep(0.1)  # the SHUTDOWN event may still be on its way
         if self._qmp:
             self._qmp.close()
-        aborted_early = self._aborted_early(code)
+        aborted = code == -signal.SIGABRT and time.time() - self.state.started_at <= EARLY_BOOT_S
+        self._aborts = self._aborts + 1 if aborted else 0
         if self._stopping.is_set():
             self._set_power("off", "the lab was stopped")
         elif self._shutdown_reason == "guest-reset":
@@ -194,19 +195,11 @@ class Supervisor:
             await self._start_again("guest reset")
         elif self._shutdown_reason in ("guest-shutdown", "host-qmp-quit"):
             self._set_power("off", self._shutdown_reason.replace("host-qmp-quit", "power cut"))
-        elif aborted_early:
-            self._aborts += 1
+        elif aborted and self._aborts <= STARTS_AFTER_ABORTS:
             self._log(f"QEMU aborted in the first {EARLY_BOOT_S} s of a boot: {self._last_qemu_line()}")
             await self._start_again("started again, since QEMU had aborted")
         else:
             self._set_power("failed", f"QEMU ended by itself (exit {code}): {self._last_qemu_line()}")
-
-    def _aborted_early(self, code: int) -> bool:
-        """Whether QEMU aborted in the guest's early boot, and not yet too often in a row."""
-        if time.time() - self.state.started_at > EARLY_BOOT_S:
-            self._aborts = 0
-            return False
-        return code == -signal.SIGABRT and self._aborts < STARTS_AFTER_ABORTS
 
     async def _start_again(self, reason: str) -> None:
         # The port was ours a moment ago; another program may hold it for a while.
