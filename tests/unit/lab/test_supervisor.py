@@ -14,7 +14,7 @@ import pytest
 from lab.errors import LabError
 from lab.node import NodeDefinition, NodeFiles
 from lab.qmp import QmpConnection
-from lab.supervisor import EARLY_BOOT_S, STARTS_AFTER_ABORTS, Supervisor, load_state
+from lab.supervisor import EARLY_BOOT_S, STARTS_AFTER_CRASHES, Supervisor, load_state
 
 
 class FakeQmp(QmpConnection):
@@ -174,26 +174,27 @@ def ends(supervisor: Supervisor, code: int, seconds_ago: float, shutdown_reason:
     ("code", "seconds_ago", "started_again"),
     [
         (-signal.SIGABRT, 5, True),
-        (-signal.SIGABRT, EARLY_BOOT_S + 60, False),  # disks may have been written: that is for a person to see
+        (-signal.SIGSEGV, 17, True),
+        (-signal.SIGSEGV, EARLY_BOOT_S + 60, False),  # disks may have been written: that is for a person to see
         (-signal.SIGKILL, 5, False),
         (1, 5, False),
     ],
 )
-def test_only_an_abort_of_qemu_in_the_early_boot_is_started_again(
+def test_only_a_crash_of_qemu_in_the_early_boot_is_started_again(
     off: Supervisor, code: int, seconds_ago: float, started_again: bool
 ) -> None:
-    assert ends(off, code, seconds_ago) == (["started again, since QEMU had aborted"] if started_again else [])
+    assert ends(off, code, seconds_ago) == (["started again, since QEMU had crashed"] if started_again else [])
     assert off.state.power == ("on" if started_again else "failed")
 
 
-def test_qemu_that_aborts_again_and_again_is_given_up(off: Supervisor) -> None:
-    for _number in range(STARTS_AFTER_ABORTS):
+def test_qemu_that_crashes_again_and_again_is_given_up(off: Supervisor) -> None:
+    for _number in range(STARTS_AFTER_CRASHES):
         assert ends(off, -signal.SIGABRT, 5)
     assert ends(off, -signal.SIGABRT, 5) == []
     assert off.state.power == "failed"
 
 
-def test_a_boot_that_went_well_ends_the_count_of_aborts(off: Supervisor) -> None:
-    for _number in range(STARTS_AFTER_ABORTS + 1):
+def test_a_boot_that_went_well_ends_the_count_of_crashes(off: Supervisor) -> None:
+    for _number in range(STARTS_AFTER_CRASHES + 1):
         assert ends(off, -signal.SIGABRT, 5)
         assert ends(off, 0, 300, "guest-reset") == ["guest reset"]
