@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import io
 import json
 import os
 import resource
@@ -159,26 +160,28 @@ def answering_at_once(result: Mapping[str, Any], work: Path) -> Path:
     first_import = "from ansible.module_utils.gpufleet"
     if first_import not in source:
         raise BenchError(f"library/node_health.py has no line that begins with {first_import!r}")
-    answer = (
-        "AnsibleModule({name: {'type': 'raw'} for name in "
-        "('profile', 'checks', 'skip', 'deadline', 'capture_to', 'replay_from', 'history')})"
-        f".exit_json(**{dict(result)!r})\n"
-    )
+    tasks = [task for play in yaml.safe_load(PLAYBOOK.read_text()) for task in play.get("tasks", ())]
+    given = next(task["node_health"] for task in tasks if "node_health" in task)
+    arguments = {name: {"type": "raw"} for name in given}
+    answer = f"AnsibleModule({arguments!r}).exit_json(**{dict(result)!r})\n"
     folder = Path(tempfile.mkdtemp(prefix="library-", dir=work))
     (folder / "node_health.py").write_text(source.replace(first_import, answer + first_import, 1))
     return folder
 
 
-def result_for(capture: Path, report: Mapping[str, Any]) -> dict[str, Any]:
-    """What the module returns for a capture; what the summary keeps of it is in the report of a run."""
-    from ansible.module_utils.gpufleet.health.health_run import HealthInput, run_health
+def result_for(capture: Path) -> dict[str, Any]:
+    """What the module returns for a capture."""
+    from ansible.module_utils.testing import patch_module_args
 
     from tests.health_node import profile
+    from tests.modules.conftest import load_module
 
-    health = run_health(HealthInput(profile(), replay_from=str(capture)))
-    facts = next(iter(report["hosts"].values()))["facts"]
-    names = ("verdict", "action", "findings", "probes", "elapsed")
-    return {**{name: health[name] for name in names}, "gpufleet": {"attention": [], "facts": facts}}
+    said = io.StringIO()
+    arguments = patch_module_args({"profile": profile(), "replay_from": str(capture)})
+    with arguments, contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        load_module("node_health").main()
+    result: dict[str, Any] = json.loads(said.getvalue())
+    return result
 
 
 def run(playbook: Path, inventory_file: Path, work: Path, library: Path | None = None) -> Usage:
@@ -253,9 +256,11 @@ def measure(hosts: int, capture: Path, work: Path) -> dict[str, float]:
     sizes = [(file.stat().st_size, file) for file in sorted(capture.rglob("*")) if file.is_file()]
     print(f"capture: {len(sizes)} files, {sum(size for size, _file in sizes) / 1000:.0f} kB", flush=True)
     usages = {"ping": run(ping_playbook, inventory_file, work), "validate": run(PLAYBOOK, inventory_file, work)}
-    at_once = answering_at_once(result_for(capture, usages["validate"].report), work)
-    usages["at once"] = run(PLAYBOOK, inventory_file, work, at_once)
-    print(f"{hosts} hosts, verdicts: {judged(usages['validate'].report)}")
+    usages["at once"] = run(PLAYBOOK, inventory_file, work, answering_at_once(result_for(capture), work))
+    verdicts = judged(usages["validate"].report)
+    if judged(usages["at once"].report) != verdicts:
+        raise BenchError("the module that answers at once gives another verdict: its figures say nothing")
+    print(f"{hosts} hosts, verdicts: {verdicts}")
     report_kb = len(json.dumps(usages["validate"].report)) / 1000
     print(f"  {'':<10} {'seconds':>9} {'CPU s':>9} {'CPU s/host':>11} {'memory MB':>10}")
     for name, usage in usages.items():

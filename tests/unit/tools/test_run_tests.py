@@ -80,3 +80,11 @@ def test_every_need_is_a_step() -> None:
     names = {one.name for one in steps}
     assert all(need in names for one in steps for need in one.needs) and len(names) == len(steps)
     assert sys.executable in {one.command[0] for one in steps}
+
+
+def test_each_folder_with_tests_for_the_node_is_a_step_of_the_lab_stage() -> None:
+    root = run_tests.REPOSITORY / "tests" / "integration"
+    folders = {file.parent.name for file in root.rglob("test_*.py") if "pytest.mark.lab" in file.read_text()}
+    stage = next(stage for stage in run_tests.stages() if stage.name == "lab")
+    steps = {step.name for step in stage.steps if step.name.startswith("pytest-")}
+    assert folders and steps == {f"pytest-{folder}" for folder in folders}
