@@ -32,12 +32,16 @@ chroot "$root" update-initramfs -u -k all
 # iommu.passthrough=1: QEMU's NVMe disks have shadow doorbells, which disks of metal have not. Linux 6.1 frees
 # that buffer when the last user closes a disk that was pulled, after the IOMMU has forgotten the disk, and
 # oopses (seen with ZFS: nvme_dbbuf_dma_free in vdev_disk_close). Untranslated DMA frees it as it was allocated.
-cat > "$root/etc/default/grub" <<'EOF'
+# mitigations=off, clocksource=tsc, tsc=reliable: for speed alone, a quarter less time for Python and apt. There is no
+# speculation to be guarded in an emulated CPU, and QEMU takes its one big lock for each reading of the HPET, which the
+# kernel prefers here; the TSC was within 40 ppm of this machine's clock.
+kernel_arguments="console=ttyS0,115200 no_timer_check iommu.passthrough=1 mitigations=off clocksource=tsc tsc=reliable"
+cat > "$root/etc/default/grub" <<EOF
 GRUB_DEFAULT=0
 GRUB_TIMEOUT=1
 GRUB_DISTRIBUTOR=Debian
 GRUB_CMDLINE_LINUX_DEFAULT=""
-GRUB_CMDLINE_LINUX="console=ttyS0,115200 no_timer_check iommu.passthrough=1"
+GRUB_CMDLINE_LINUX="$kernel_arguments"
 GRUB_TERMINAL=serial
 GRUB_SERIAL_COMMAND="serial --unit=0 --speed=115200"
 GRUB_DISABLE_OS_PROBER=true
@@ -47,7 +51,7 @@ EOF
 cat > "$root/boot/grub/grub.cfg" <<EOF
 set timeout=0
 search --no-floppy --fs-uuid --set=root $LAB_ROOT_UUID
-linux /vmlinuz root=UUID=$LAB_ROOT_UUID ro console=ttyS0,115200 no_timer_check iommu.passthrough=1
+linux /vmlinuz root=UUID=$LAB_ROOT_UUID ro $kernel_arguments
 initrd /initrd.img
 boot
 EOF
