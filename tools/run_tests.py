@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LOGS = REPOSITORY / "build" / "test-logs"
 MACHINE_STATE = REPOSITORY / "build" / "machine-state.json"
 
-LAB_FOLDERS = ("health", "clock", "drift", "storage", "lab")
+LAB_FOLDERS = ("health", "drift", "gpu_stack_lab", "storage", "lab")
 
 # A step that exceeds this is stuck: three times the slowest machine seen.
 STEP_LIMIT_S = 3600
@@ -158,13 +158,14 @@ def stages() -> tuple[Stage, ...]:
         46,
         "the virtual node: boots and plays, the containers beside it",
         (
-            # In this order: a fresh node to a converged one, what it costs and its health, another fresh node with
-            # another fault of its clock, drift on that, disks, and the other faults last.
+            # In this order: a fresh node to a converged one, what that costs and its health, drift on it, its other
+            # kernel, disks, and the other faults; at last another fresh node, whose clock is wrong in another way.
             _lab_folder("site"),
             # Here the node is converged, so that one run is enough.
             Step("bench", ("bench/host_tasks", "--playbook", "site.yml", "--hosts", "32"), ("lab-up",)),
             *(_lab_folder(name) for name in LAB_FOLDERS),
             Step("molecule-lab", python("tools/molecule_scenarios.py", "lab"), ("lab-up",)),
+            _lab_folder("clock"),
             Step("lab-down", python("-m", "lab", "down"), ("lab-up",)),
         ),
     )
