@@ -116,7 +116,7 @@ gpufleet:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpufleet.health.health_run import HealthInput, InputError, run_health
-from ansible.module_utils.gpufleet.health.report_text import attention, gist
+from ansible.module_utils.gpufleet.health.report_gist import attention, gist
 
 RETURNED = ("verdict", "action", "findings", "probes", "elapsed")
 NEXT_STEP_OF_BAD_INPUT = "correct what is listed, then run again; nothing was asked of the node"

@@ -48,7 +48,7 @@ def test_the_summary_gets_one_note_for_each_missing_probe(run_module: Any, empty
 
 def test_wrong_input_fails_before_anything_runs(run_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "ansible.module_utils.gpufleet.health.health_run.run_probes", lambda *_: pytest.fail("a probe ran")
+        "ansible.module_utils.gpufleet.health.probe_runner.run_probes", lambda *_: pytest.fail("a probe ran")
     )
     wrong = profile(schema=2, required_checks=["gpu.ec"])
     result = run_module("node_health", profile=wrong, checks=["pcie.lnk"], skip={"gpu.ecc": ""})

@@ -26,7 +26,8 @@ class _Archive:
     def __init__(self, package: str, loader: Any, place: str) -> None:
         self._prefix = package + "."
         self._loader = loader
-        self._place = place[: -len("__init__.py")]
+        # __init__.py, or __init__.pyc where the archive has it
+        self._place = place.rpartition("__init__.py")[0]
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """Called by Python for each import."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -40,6 +39,8 @@ def collector_faults(known: set[str], enabled: Sequence[str], disabled: Sequence
     faults = []
     for name in [*enabled, *disabled]:
         if name not in known:
+            import difflib  # only a mistake needs it
+
             near = difflib.get_close_matches(name, sorted(known), 1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             faults.append(f"node exporter {version} has no collector {name}{hint}")

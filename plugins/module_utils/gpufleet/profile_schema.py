@@ -21,7 +21,6 @@ A key is described by a dict:
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection
 from typing import Any
@@ -745,6 +744,8 @@ def _unknown_checks(profile: dict[str, Any], checks: Collection[str]) -> list[Pr
 
 def did_you_mean(word: str, known: Any) -> str:
     """``did you mean 'x'?`` for the most similar known word; an empty string when none is near."""
+    import difflib  # only a profile with a mistake needs it
+
     close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else ""
 

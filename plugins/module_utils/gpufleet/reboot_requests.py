@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for a reboot, as files: what a valid one is, and what became of those that a reboot has served.
+"""Requests for a reboot: which lie on this node, and what became of those that a reboot has served.
 
 A request lies in /run, so a boot removes it. What the reboot stage acted on is recorded in /var/lib before the reboot:
 without it a run that was cut off in between, or the next run of a role whose reason a reboot does not mend, would
@@ -9,7 +9,6 @@ reboot the node again and again.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import stat
@@ -18,40 +17,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .bounded_command import CommandResult, run_bounded
-
-REQUESTS = "/run/gpufleet/reboot.d"
-RECORDS = "/var/lib/gpufleet/reboot"
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
-OS_REQUEST = "/run/reboot-required"
+from .reboot_request_file import BOOT_ID, OS_REQUEST, Request, RequestError, parse_request
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 # A request is a few hundred bytes; more is no request.
 MAX_BYTES = 65536
 # still_needed reads a file or two; one that hangs proves nothing and must not hold up the run.
 STILL_NEEDED_LIMIT_S = 30
-
-
-class RequestError(ValueError):
-    """A file that is no valid request; the message says what is wrong with it."""
-
-
-class Request(NamedTuple):
-    """still_needed: command that exits 0 while the reason stands, None = a reboot always serves it.
-
-    boot_id: the boot in which it was asked for. when: UTC, ISO 8601.
-    """
-
-    name: str
-    reason: str
-    still_needed: tuple[str, ...] | None
-    requested_by: str
-    boot_id: str
-    when: str
-
-    def as_json(self) -> str:
-        content = self._asdict()
-        content["still_needed"] = None if self.still_needed is None else list(self.still_needed)
-        return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
 class Problem(NamedTuple):
@@ -73,34 +45,6 @@ def read_boot_id(path: str = BOOT_ID) -> str:
     """The kernel's id of this boot: the reliable proof that a reboot has happened."""
     with open(path, encoding="ascii") as file:
         return file.read().strip()
-
-
-def parse_request(text: str, name: str) -> Request:
-    """The request in a file called <name>.json; raises RequestError."""
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise RequestError(f"no JSON ({error}); it may have been cut short") from error
-    if not isinstance(content, dict):
-        raise RequestError("not a JSON object")
-    for key in ("name", "reason", "requested_by", "boot_id", "when"):
-        if not isinstance(content.get(key), str) or not content[key]:
-            raise RequestError(f"key {key} must be a text that is not empty")
-    if content["name"] != name:
-        raise RequestError(f"says that it is the request {content['name']}")
-    command = content.get("still_needed")
-    if command is not None and not (
-        isinstance(command, list) and command and all(isinstance(part, str) for part in command)
-    ):
-        raise RequestError("key still_needed must be null or a command as a list of texts")
-    return Request(
-        name=name,
-        reason=content["reason"],
-        still_needed=None if command is None else tuple(command),
-        requested_by=content["requested_by"],
-        boot_id=content["boot_id"],
-        when=content["when"],
-    )
 
 
 def _distrust(status: os.stat_result, owner: int) -> str | None:

@@ -4,17 +4,22 @@
 import ast
 import base64
 import io
+import json
 import os
 import re
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible.module_utils.gpufleet.health.capture import write_capture
+from ansible.module_utils.gpufleet.health.registry import PROBES
 
 from bench.validate import module_payload, transferred_bytes
+from tests.health_node import healthy_node, profile
 from tools import build_node_health
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -202,3 +207,28 @@ def test_modules_of_the_archive_are_compiled_once(program: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "['/__init__.py'] /health/policy.py\n", done.stderr
     assert "ImportError: cannot import name 'nothing' from 'gpufleet.health'" in done.stderr
+
+
+def test_the_python_that_built_the_program_reads_each_compiled_form_once(program: Path) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1])\nfrom gpufleet.health import policy\nprint(policy.__loader__)"
+    command = [sys.executable, "-I", "-S", "-c", code, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "_Archive" in done.stdout, done.stdout + done.stderr
+
+
+# Only a fault, an old capture, a run on the node itself or another sub-command needs these.
+SPARED = ("xid_lines", "xid_faults", "xid_catalog", "sxid_faults", "sxid_catalog", "nvidia_smi_query_text", "explain",
+          "probe_runner", "fault_history", "profile_proposal", "capture_anonymous")  # fmt: skip
+SPARED_LIBRARIES = ("subprocess", "tarfile", "tempfile", "difflib", "traceback", "textwrap")
+
+
+def test_a_healthy_node_pays_for_no_code_that_only_others_need(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_text(json.dumps(profile()))
+    write_capture(str(tmp_path / "capture"), healthy_node(), PROBES, 1_796_000_000.0)
+    arguments = ["replay", "--profile", str(tmp_path / "profile.json"), str(tmp_path / "capture")]
+    command = ["/usr/bin/python3", "-I", "-S", "-X", "importtime", str(program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+    names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "gpufleet.health.kernel_xid_checks" in names
+    assert names.isdisjoint({*(f"gpufleet.health.{name}" for name in SPARED), *SPARED_LIBRARIES})

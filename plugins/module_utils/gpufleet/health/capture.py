@@ -12,10 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import tarfile
-import tempfile
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -45,6 +41,10 @@ def write_capture(path: str, results: Mapping[str, ProbeResult], probes: Iterabl
     It appears whole or not at all, readable for its owner only: kernel logs and process names are nobody else's.
     Raises CaptureError where something is there already, or nothing can be written.
     """
+    import shutil  # these are large, and a check that only reads a folder does without
+    import tarfile
+    import tempfile
+
     if os.path.lexists(path):
         raise CaptureError(f"{path} is there already; name another place")
     sources = {probe.id: list(probe.argv or probe.paths) for probe in probes}
@@ -150,6 +150,9 @@ def _read_folder(path: str) -> dict[tuple[str, str], bytes]:
 
 def _read_archive(path: str) -> dict[tuple[str, str], bytes]:
     """The members that a capture has; links, devices and names that lead elsewhere are passed over."""
+    import tarfile  # as above
+    import zlib
+
     files: dict[tuple[str, str], bytes] = {}
     total = 0
     try:

@@ -15,16 +15,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
-from . import fault_history
 from .capture import CaptureError, read_capture, write_capture
 from .check import Check
 from .health_run import HealthInput, InputError, run_health
 from .policy import EXIT_CODES
 from .probe import Probe
-from .probe_runner import run_probes
 from .profile_file import ProfileFileError, parse_profile, read_profile
 from .registry import CHECKS, PROBES
-from .report_text import clean, report_lines
+from .report_gist import clean
+from .report_text import report_lines
 
 # sysexits.h
 EXIT_USAGE, EXIT_CANNOT_WRITE = 64, 74
@@ -63,7 +62,7 @@ def main(
         for problem in error.problems:
             print(f"node-health: {problem}", file=sys.stderr)
         return EXIT_USAGE
-    except (CaptureError, ProfileFileError, fault_history.HistoryError) as error:
+    except (CaptureError, ProfileFileError) as error:
         print(f"node-health: {error}", file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
@@ -163,12 +162,14 @@ def _capture(given: argparse.Namespace, embedded: str | None, tables: Tables, ou
     if given.deadline is not None and not given.deadline > 0:
         raise InputError([f"--deadline must be more than 0 seconds, found {given.deadline:g}"])
     if given.source is None:
+        from .probe_runner import run_probes  # each sub-command pays for its own code only
+
         created: float | None = time.time()
         results = run_probes([probe for probe in tables.probes if not probe.heavy], given.deadline)
     else:
         created, results = read_capture(given.source)
     if given.anonymous:
-        from .capture_anonymous import anonymous  # each sub-command pays for its own code only
+        from .capture_anonymous import anonymous
 
         own = (os.uname().nodename,) if given.source is None else ()
         profile = {} if given.profile is None and embedded is None else _profile(given, embedded)
@@ -230,7 +231,12 @@ def _propose(given: argparse.Namespace, embedded: str | None, tables: Tables, ou
 
 
 def _history(given: argparse.Namespace, embedded: str | None, tables: Tables, out: TextIO) -> int:
-    entries = fault_history.read_history(given.history)
+    from . import fault_history
+
+    try:
+        entries = fault_history.read_history(given.history)
+    except fault_history.HistoryError as error:
+        raise InputError([str(error)]) from error
     if given.what == "clear":
         kept = fault_history.clear(entries, given.component)
         if kept != entries:

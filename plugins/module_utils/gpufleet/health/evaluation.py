@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import fnmatch
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 
 from .check import Check, Profile
@@ -95,6 +94,8 @@ def _run(check: Check, evidence: NodeEvidence, profile: Profile) -> list[Finding
     except NoEvidence as error:
         found.append(unknown("node", error))
     except Exception:  # one faulty check must not hide what the others found
+        import traceback
+
         last = traceback.format_exc().strip().splitlines()
         found.append(
             Finding(

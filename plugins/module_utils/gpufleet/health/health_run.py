@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..profile_schema import did_you_mean, validate
-from . import fault_history, policy
+from . import policy
 from .capture import CaptureError, read_capture, write_capture
 from .check import Check, Profile
 from .comparison_facts import COMPARED, comparison
@@ -17,7 +17,6 @@ from .evaluation import choose, evaluate, probes_for
 from .finding import Finding
 from .node_evidence import NodeEvidence
 from .probe import Probe, ProbeResult
-from .probe_runner import run_probes
 from .registry import CHECKS, PROBES
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -113,6 +112,8 @@ def run_health(
     chosen = choose(checks, asked.names)
     when: float | None = time.time()
     if asked.replay_from is None:
+        from .probe_runner import run_probes  # a replay does without
+
         chosen = _without_heavy(chosen, probes, [*asked.names, *profile.get("required_checks", ())])
         results = run_probes(_wanted(chosen, probes, asked), asked.deadline_s)
     else:
@@ -170,6 +171,8 @@ def _without_heavy(chosen: Sequence[Check], probes: Sequence[Probe], named: Coll
 
 def _with_history(findings: list[Finding], path: str, read_only: bool) -> tuple[list[Finding], list[str]]:
     """The findings with the actions that earlier faults make of them, and notes on what did not work."""
+    from . import fault_history  # only where a history is kept
+
     try:
         with open(BOOT_ID, encoding="ascii") as file:
             boot_id = file.read().strip()

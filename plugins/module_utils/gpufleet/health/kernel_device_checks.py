@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from .check import Check, Profile
 from .finding import Evidence, Finding
+from .kernel_log_addresses import any_address, pci_address
 from .kernel_log_window import NEEDS, Event, KernelEvidence, limits, without_known
 from .kernel_system_checks import concluded, proofs, within
 from .node_evidence import NodeEvidence
 from .pci_tree import LSPCI, devices_of_class
-from .xid_lines import any_address, pci_address
 
 # Devices that a message of a driver names, for the words of a component.
 _KIND_BY_DRIVER = {"nvidia": "GPU", "mlx5_core": "NIC", "nvme": "NVMe", "pcieport": "bridge"}

@@ -23,14 +23,14 @@ _STEP = 16
 _WORTH_IT = 4
 
 
-def _skeletons(text: str) -> list[str]:
-    """The lines with every number made 0, so that lines of one form are equal."""
+def _without_numbers(text: str) -> str:
+    """A text whose digits are all 0 with each number of one digit, so that lines of one form are equal."""
     # one byte for each character: line ends stay where they are
-    plain = _HEXADECIMAL.sub(b"0x0", text.encode("latin-1", "replace")).translate(_DIGITS)
+    plain = _HEXADECIMAL.sub(b"0x0", text.encode("latin-1", "replace"))
     for run in _RUNS:
         while run in plain:
             plain = plain.replace(run, b"0")
-    return plain.decode("latin-1").split("\n")
+    return plain.decode("latin-1")
 
 
 def without_ordinary(text: str) -> tuple[str, int]:
@@ -42,12 +42,16 @@ def without_ordinary(text: str) -> tuple[str, int]:
     lines = text.split("\n")
     if text.count("Linux version ") > 1 or text.startswith("-- ") or "\n-- " in text or _starts_again(lines):
         return text, 0
-    skeletons = _skeletons(text)
-    examples = dict(zip(skeletons, lines))  # noqa: B905 (equal by construction; strict= came with Python 3.10)
+    # In two steps, since numbers of equal length leave few different lines for the slower one.
+    shapes = text.encode("latin-1", "replace").translate(_DIGITS).decode("latin-1").split("\n")
+    line_of = dict(zip(shapes, lines))  # noqa: B905 (equal by construction; strict= came with Python 3.10)
+    skeleton_of = dict(zip(line_of, _without_numbers("\n".join(line_of)).split("\n")))  # noqa: B905 (the same)
+    examples = dict(zip(skeleton_of.values(), line_of.values()))  # noqa: B905 (the same)
     if len(examples) * _WORTH_IT > len(lines):
         return text, 0
     dull = {skeleton for skeleton, line in examples.items() if _is_dull(line)}
-    keep = [skeleton not in dull for skeleton in skeletons]
+    dull_shapes = {shape for shape, skeleton in skeleton_of.items() if skeleton in dull}
+    keep = [shape not in dull_shapes for shape in shapes]
     keep[0] = True
     last = next((number for number in range(len(lines) - 1, 0, -1) if lines[number].strip()), 0)
     keep[last:] = [True] * len(keep[last:])

@@ -14,13 +14,13 @@ import re
 ORDINARY = "ordinary"
 ERROR_LIKE = "error_like"
 
-# Kind, words of which one must be there (to look for them is fast), regular expression. The first that is found in a
-# message decides, so the narrower form stands before the wider one.
+# Kind, words of which one must be there (to look for them is fast, where ordinary messages have none), regular
+# expression. The first that is found in a message decides, so the narrower form stands before the wider one.
 _KINDS = (
     ("xid", ("Xid",), r"NVRM:.*\bXid\b|\bXid \((?:PCI:)?[0-9a-fA-F]{4}:"),
     ("sxid", ("SXid",), r"\bSXid\b"),
     ("gpu_bus", ("fallen off the bus",), r"fallen off the bus"),
-    ("gpu_init", (" failed",), r"NVRM: .*(?:RmInitAdapter|rm_init_adapter) failed"),
+    ("gpu_init", ("dapter failed",), r"NVRM: .*(?:RmInitAdapter|rm_init_adapter) failed"),
     (
         "driver_load",
         ("NVRM: loading", "nvidia-nvlink"),
@@ -35,7 +35,11 @@ _KINDS = (
         ("Memory failure", "ncorrected"),
         r"Memory failure: 0x|mce: Uncorrected hardware memory error|\[Hardware Error\]: Uncorrected, ",
     ),
-    ("mce", ("achine ",), r"mce: \[Hardware Error\]: CPU \d+: Machine Check|Machine check events logged"),
+    (
+        "mce",
+        ("Machine Check", "Machine check"),
+        r"mce: \[Hardware Error\]: CPU \d+: Machine Check|Machine check events logged",
+    ),
     ("firmware_error", ("event severity",), r"\[Hardware Error\]: +event severity: "),
     # out of memory
     ("oom_kill", ("out of memory: Kill", "Out of memory: Kill"), r"[Oo]ut of memory: Kill"),
@@ -45,7 +49,7 @@ _KINDS = (
     ("hung_task", ("blocked for more",), r"task .+ blocked for more than \d+ seconds"),
     ("soft_lockup", ("soft lockup",), r"soft lockup - CPU#"),
     ("hard_lockup", ("hard LOCKUP",), r"hard LOCKUP"),
-    ("rcu_stall", ("rcu",), r"rcu.*detected stall|rcu.*kthread starved"),
+    ("rcu_stall", ("detected stall", "starved"), r"rcu.*detected stall|rcu.*kthread starved"),
     ("segfault", ("segfault", "traps: "), r"\]: segfault at |^traps: .*(?:general protection|trap )"),
     (
         "oops",
@@ -72,28 +76,46 @@ _KINDS = (
     ("nvme_function", ("pci function",), r"^nvme nvme\d+: pci function "),
     (
         "nvme_lost",
-        ("nvme", "path"),
+        (
+            "after reset failure",
+            "after probe failure",
+            "controller is down",
+            "frozen state",
+            "Device not ready",
+            "failed to set",
+            "available path",
+            "usable path",
+        ),
         r"nvme.*(?:Disabling device after reset failure|[Rr]emoving after probe failure"
         r"|controller is down; will reset|frozen state error detected|Device not ready|failed to set .*; removing)"
         r"|no (?:available|usable) path",
     ),
     (
         "nvme_media",
-        ("dev",),
+        ("error, dev nvme", "I/O error on dev"),
         r"(?:critical (?:medium|target|space allocation)|I/O) error, dev nvme|Buffer I/O error on dev(?:ice)? nvme",
     ),
-    ("nvme_timeout", ("nvme nvme",), r"nvme nvme\d+: .*timeout"),
+    ("nvme_timeout", ("timeout",), r"nvme nvme\d+: .*timeout"),
     # ConnectX
     ("mlx5_power", ("insufficient power",), r"Detected insufficient power on the PCIe slot"),
-    ("mlx5_hot", ("igh ",), r"Port module event\[error\].*High [Tt]emperature|mlx5.*[Hh]igh temperature"),
+    ("mlx5_hot", ("emperature",), r"Port module event\[error\].*High [Tt]emperature|mlx5.*[Hh]igh temperature"),
     ("mlx5_module", ("Port module event",), r"Port module event\[error\]"),
     (
         "mlx5_health",
-        ("mlx5",),
+        (
+            "firmware fatal",
+            "health compromised",
+            "device's health",
+            "Fatal error",
+            "enter_error_state",
+            "unrecoverable",
+            "health recovery",
+            "firmware internal error",
+        ),
         r"mlx5.*(?:firmware fatal|health compromised|device's health|Fatal error|enter_error_state|unrecoverable"
         r"|health recovery (?:failed|flow aborted)|firmware internal error)",
     ),
-    ("mlx5_timeout", ("mlx5",), r"mlx5.*(?:[Tt]imeout\. Will cause a leak|timed out|timeout)"),
+    ("mlx5_timeout", ("imeout", "timed out"), r"mlx5.*(?:[Tt]imeout\. Will cause a leak|timed out|timeout)"),
     # file systems and the disks below them
     (
         "file_system_failed",
@@ -102,18 +124,18 @@ _KINDS = (
         r"|Remounting filesystem read-only|XFS .*(?:[Cc]orruption|I/O error|shut ?down)|BTRFS (?:critical|error)"
         r"|JBD2.*I/?O error|Aborting journal|has encountered an uncorrectable I/O failure",
     ),
-    ("disk_error", ("dev", "async page"), r"Buffer I/O error on dev|I/O error, dev |lost async page write"),
+    ("disk_error", ("I/O error", "async page write"), r"Buffer I/O error on dev|I/O error, dev |lost async page write"),
     ("server_silent", ("not responding",), r"server \S+ not responding"),
     # limits of the operating system
     (
         "system_limit",
-        ("limit", "table", "pids"),
+        ("file-max limit", "table full", "fork rejected", "table overflow"),
         r"file-max limit \d+ reached|table full, dropping packet|fork rejected by pids controller"
         r"|neighbou?r.*table overflow",
     ),
 )
-_KIND = tuple((kind, needles, re.compile(pattern)) for kind, needles, pattern in _KINDS)
-KINDS = tuple(kind for kind, _needles, _pattern in _KINDS)
+_WORDS = tuple(word for _kind, words, _pattern in _KINDS for word in words)
+KINDS = tuple(kind for kind, _words, _pattern in _KINDS)
 
 # Forms with an alarming word, or printed at priority err or worse, that healthy nodes print too, and the lines that
 # belong to a message counted above (tables, registers, call traces).
@@ -186,19 +208,18 @@ _ALARMING_PARTS = (
 def is_alarming(text: str) -> bool:
     """Whether a message has a word that a person would stop at."""
     lower = text.lower()
-    return any(part in lower for part in _ALARMING_PARTS) and _ALARMING.search(text) is not None
+    return any(map(lower.__contains__, _ALARMING_PARTS)) and _ALARMING.search(text) is not None
 
 
 # The journal and the ring buffer hold the same messages: the second source finds them judged.
 @functools.lru_cache(maxsize=8192)
 def kind_of(text: str) -> str:
     """The kind of a message: one of KINDS, ERROR_LIKE (an alarming word, in no catalog) or ORDINARY."""
-    for kind, needles, pattern in _KIND:
-        for needle in needles:
-            if needle in text:
-                if pattern.search(text):
-                    return kind
-                break
+    if any(map(text.__contains__, _WORDS)):
+        for kind, words, pattern in _KINDS:
+            # by its text: Python keeps what it has compiled, and a healthy node needs few of these
+            if any(map(text.__contains__, words)) and re.search(pattern, text):
+                return kind
     return ERROR_LIKE if is_alarming(text) and not is_harmless(text) else ORDINARY
 
 

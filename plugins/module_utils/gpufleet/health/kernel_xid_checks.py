@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .check import Check, Profile
 from .finding import ACTIONS, STATUSES, Evidence, Finding
+from .kernel_log_addresses import any_address
 from .kernel_log_window import NEEDS, Event, KernelEvidence, limits
 from .node_evidence import NodeEvidence
-from .xid_catalog import xid_entry
-from .xid_faults import Fault, judge_gpu, stopped_and_hung
-from .xid_lines import Xid, any_address, fallen_address, parse_xid
+
+if TYPE_CHECKING:
+    from .xid_faults import Fault
+    from .xid_lines import Xid
 
 OFF_THE_BUS = 79
 # A GPU with more kinds of Xid than this shows the worst ones.
@@ -32,8 +34,13 @@ class _Gpu(NamedTuple):
 
 
 def _by_gpu(kernel: KernelEvidence) -> list[_Gpu]:
+    events = kernel.messages("xid")
+    if not events:
+        return []
+    from .xid_lines import parse_xid  # only faults need it
+
     gpus: dict[str, _Gpu] = {}
-    for event in kernel.messages("xid"):
+    for event in events:
         xid = parse_xid(event.text)
         if xid.number != OFF_THE_BUS and "fallen off the bus" in xid.detail:
             # Whatever number was printed: a GPU of which the driver says this is lost.
@@ -54,14 +61,9 @@ def check_xid(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     Source: healthchecks.md, section 2; bugs 028 to 041.
     """
     kernel = KernelEvidence(evidence)
-    hung = kernel.messages("hung_task")
     found = False
     for gpu in _by_gpu(kernel):
-        faults = judge_gpu(gpu.xids, kernel, profile)
-        if stuck := stopped_and_hung(gpu.xids, hung, limits(profile)["stopped_channels"]):
-            faults = [stuck, *(fault for fault in faults if fault.number != stuck.number)]
-        faults = [fault for fault in faults if fault.status != "ok"]
-        if faults:
+        if faults := _faults(gpu, kernel, profile):
             found = True
             yield _finding(gpu, faults)
     gaps = kernel.gaps("no Xid")
@@ -70,6 +72,15 @@ def check_xid(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
         past = sum(event.occurrences for event in kernel.messages("xid"))
         words = f"no Xid that still counts ({past} are too old, or the driver took them back)" if past else "no Xid"
         yield Finding("node", "ok", f"{words}, {kernel.window()}", evidence=kernel.evidence())
+
+
+def _faults(gpu: _Gpu, kernel: KernelEvidence, profile: Profile) -> list[Fault]:
+    from .xid_faults import judge_gpu, stopped_and_hung  # only faults need it
+
+    faults = judge_gpu(gpu.xids, kernel, profile)
+    if stuck := stopped_and_hung(gpu.xids, kernel.messages("hung_task"), limits(profile)["stopped_channels"]):
+        faults = [stuck, *(fault for fault in faults if fault.number != stuck.number)]
+    return [fault for fault in faults if fault.status != "ok"]
 
 
 def _finding(gpu: _Gpu, faults: Sequence[Fault]) -> Finding:
@@ -113,9 +124,15 @@ def check_gpu_bus(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]
 
 
 def _lost(kernel: KernelEvidence, with_xid: set[str]) -> Iterator[Finding]:
+    of_bus, of_init = kernel.messages("gpu_bus"), kernel.messages("gpu_init")
+    if not (of_bus or of_init or with_xid):
+        return
+    from .xid_catalog import xid_entry  # only faults need them
+    from .xid_lines import fallen_address
+
     reported: set[str] = set()
     events: dict[str, list[Event]] = {}
-    for event in kernel.messages("gpu_bus"):
+    for event in of_bus:
         events.setdefault(fallen_address(event.text) or any_address(event.text), []).append(event)
     for address in sorted(set(events) | with_xid):
         component = f"GPU {address}" if address else "GPU with unreadable address"
@@ -127,7 +144,7 @@ def _lost(kernel: KernelEvidence, with_xid: set[str]) -> Iterator[Finding]:
         words = f"fallen off the bus, said without an Xid, {kernel.often(events[address])}"
         yield _bus_finding(component, words, entry.action, entry.advice, events[address])
     failed: dict[str, list[Event]] = {}
-    for event in kernel.messages("gpu_init"):
+    for event in of_init:
         failed.setdefault(any_address(event.text), []).append(event)
     for address, of_gpu in sorted(failed.items()):
         if address in reported or address in with_xid:

@@ -30,7 +30,6 @@ from .gpu_facts import (
     branch_of,
 )
 from .nvidia_smi_fields import FIELDS, NEVER_EXPECTED, Field, absent, row_label
-from .nvidia_smi_query_text import TITLE, read_text
 from .nvidia_smi_query_xml import RawGpu, RawReport, read_xml
 from .probe import ParseError, Probe, ProbeResult
 
@@ -50,7 +49,9 @@ def parse_query_text(text: str) -> GpuReport:
         raise ParseError("nvidia-smi -q printed nothing")
     if "<nvidia_smi_log" in text:
         return _report(read_xml(text), is_xml=True)
-    if TITLE.search(text):
+    from .nvidia_smi_query_text import is_text_form, read_text  # only old captures need it
+
+    if is_text_form(text):
         return _report(read_text(text), is_xml=False)
     first = text.strip().splitlines()[0][:200]
     raise ParseError(f"line 1 is not the beginning of nvidia-smi -q: {first!r}")

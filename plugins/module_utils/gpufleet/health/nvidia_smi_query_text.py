@@ -9,7 +9,7 @@ from .gpu_facts import normalized_address
 from .nvidia_smi_query_xml import RawGpu, RawReport
 from .probe import ParseError
 
-TITLE = re.compile(r"=+ *NVSMI LOG *=+")
+_TITLE = re.compile(r"=+ *NVSMI LOG *=+")
 _GPU = re.compile(r"GPU ([0-9A-Fa-f:]+\.[0-7])")
 _ROW = re.compile(r"( *)([^:]*[^: ]) *:(?: (.*))?")
 _HEADING = re.compile(r"( *)([^: ][^:]*)")
@@ -71,6 +71,11 @@ class _Block:
         return RawGpu(self.address, self.rows, self.mig_devices, processes)
 
 
+def is_text_form(text: str) -> bool:
+    """Whether a text has the title of `nvidia-smi -q`."""
+    return _TITLE.search(text) is not None
+
+
 def read_text(text: str) -> RawReport:
     """The rows of every GPU. Raises ParseError for a line that does not fit, and names it."""
     head: dict[str, str] = {}
@@ -82,7 +87,7 @@ def read_text(text: str) -> RawReport:
         if not line.strip():
             continue
         if not titled:
-            titled = bool(TITLE.fullmatch(line.strip()))
+            titled = bool(_TITLE.fullmatch(line.strip()))
             notes += [] if titled else [line.strip()]
             continue
         wrong = _take(line.rstrip(), head, blocks, notes)

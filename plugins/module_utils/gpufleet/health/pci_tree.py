@@ -142,12 +142,13 @@ _HEADING = re.compile(
     r"(?: \[(?P<vendor>[0-9a-f]{4}):(?P<device>[0-9a-f]{4})\])?"
     r"(?: \(rev (?P<revision>[0-9a-f]{2})\))?(?: \(prog-if [0-9a-f]{2}(?: \[.*\])?\))?$"
 )
-# One pass over a function's lines finds all those that are read.
+# One pass over a function's lines finds all those that are read. Python finds an expression that begins with a certain
+# character faster than one that begins with ^.
 _LINE = re.compile(
-    r"^[ \t]+(?:(LnkCap|LnkSta|ACSCap|ACSCtl|Bus|NUMA node|IOMMU group|Kernel driver in use|Capabilities):"
-    r"|(MaxPayload|!!!) )[ \t]*(.*?)[ \t]*$",
-    re.MULTILINE,
+    r"\n[ \t]+(?:(LnkCap|LnkSta|ACSCap|ACSCtl|Bus|NUMA node|IOMMU group|Kernel driver in use|Capabilities):"
+    r"|(MaxPayload|!!!) )[ \t]*(.*)"
 )
+_NOT_INDENTED = re.compile(r"\n(\S.*)")
 _SPEED = r"(?:Port #\d+, )?Speed (unknown|<unknown>|\d+(?:\.\d+)?GT/s)"
 _WIDTH = r"Width x(\d+)"
 _REMARK = r"(?: \((?:ok|downgraded|overdriven|strange)\))?"
@@ -192,15 +193,17 @@ def parse_lspci(text: str) -> PciTree:
 
 
 def _device(block: str) -> PciDevice:
-    heading, __, rest = block.partition("\n")
+    heading = block.partition("\n")[0]
+    rest = block[len(heading) :]
     found = _HEADING.match(heading)
     if not found:
         raise ParseError(f"no PCI function as lspci prints it: {heading!r}")
-    if outside := re.search(r"^\S.*$", rest, re.MULTILINE):
-        raise ParseError(f"no empty line before this line of lspci: {outside.group()!r}")
+    if outside := _NOT_INDENTED.search(rest):
+        raise ParseError(f"no empty line before this line of lspci: {outside[1]!r}")
     revision = found["revision"] or ""
     values: dict[str, Any] = {"silence": "rev ff"} if revision == "ff" else {}
-    for key, sign, value in _LINE.findall(rest):
+    for key, sign, printed in _LINE.findall(rest):
+        value = printed.rstrip(" \t")
         read = _READERS[key or sign](value, heading)
         if (key or sign) not in _REPEATED and any(name in values for name in read):
             raise ParseError(f"a second line {key or sign} below {heading!r}: {value!r}")

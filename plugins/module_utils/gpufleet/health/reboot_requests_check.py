@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..reboot_requests import BOOT_ID, OS_REQUEST, RECORDS, REQUESTS, Request, RequestError, parse_request
+from ..reboot_request_file import BOOT_ID, OS_REQUEST, RECORDS, REQUESTS, Request, RequestError, parse_request
 from .check import Check, Profile
 from .finding import Evidence, Finding
 from .node_evidence import NodeEvidence

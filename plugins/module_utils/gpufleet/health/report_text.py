@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .finding import ACTIONS
+from .report_gist import NOT_GIVEN, affected, clean, counted, gaps_of, hardest_first, next_step
 
 COLUMNS = 120
 # What one finding may take of the screen; --json has all of it.
@@ -17,8 +15,6 @@ MAX_LINES_OF_A_FIELD = 4
 MAX_EVIDENCE_LINES = 3
 # Faults and warnings beyond this are counted by check: a node with 300 of them has one cause, not 300.
 MAX_ENTRIES = 40
-# Of one node in the summary of a fleet.
-MAX_GAPS_TOLD = 3
 
 _MEANING = {
     "ok": "may train",
@@ -27,18 +23,14 @@ _MEANING = {
     "unknown": "not known to be healthy: must not train until somebody has looked",
 }
 _LABEL_COLUMNS = 15
-_NOT_GIVEN = "see the expected value, and node-health explain {check}"
-
-
-def clean(text: str) -> str:
-    """Text of a node on one line, made harmless for a terminal: no control characters."""
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
 def columns(text: str) -> int:
     """Columns that a text takes on a terminal."""
     if text.isascii():
         return len(text)
+    import unicodedata  # few texts need it
+
     wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
     return len(text) + wide
 
@@ -63,6 +55,8 @@ def wrapped(label: str, text: str, limit: int = MAX_LINES_OF_A_FIELD) -> list[st
 
 def _wrapped(first: str, text: str, limit: int) -> list[str]:
     room = COLUMNS - len(first)
+    import textwrap  # only faults need it
+
     lines = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
     if len(lines) > limit:
         lines = [*lines[: limit - 1], " ".join(lines[limit - 1 :])]
@@ -76,9 +70,9 @@ def report_lines(report: Mapping[str, Any], show_all: bool = False) -> list[str]
     for finding in report["findings"]:
         by_status.get(finding["status"], others).append(finding)
     lines = _head(report, by_status)
-    lines += _entries("FAULTS", _hardest_first(by_status["fail"]))
+    lines += _entries("FAULTS", hardest_first(by_status["fail"]))
     lines += _unknown_lines(by_status["unknown"])
-    lines += _entries("WARNINGS", _hardest_first(by_status["warn"]))
+    lines += _entries("WARNINGS", hardest_first(by_status["warn"]))
     lines += _other_lines(others, show_all)
     lines += [cut(f"Note: {clean(note)}", COLUMNS) for note in report["notes"]]
     return lines
@@ -86,9 +80,9 @@ def report_lines(report: Mapping[str, Any], show_all: bool = False) -> list[str]
 
 def _head(report: Mapping[str, Any], by_status: Mapping[str, Sequence[Any]]) -> list[str]:
     counts = [
-        _count(len(by_status["fail"]), "fault"),
-        _count(len(by_status["unknown"]), "finding without evidence", "findings without evidence"),
-        _count(len(by_status["warn"]), "warning"),
+        counted(len(by_status["fail"]), "fault"),
+        counted(len(by_status["unknown"]), "finding without evidence", "findings without evidence"),
+        counted(len(by_status["warn"]), "warning"),
     ]
     said = ", ".join(count for count in counts if count)
     verdict = report["verdict"]
@@ -111,31 +105,6 @@ def _about(report: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _count(number: int, one: str, many: str = "") -> str:
-    if number == 0:
-        return ""
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def _hardest_first(findings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Findings that differ by their component only as one, the hardest action first."""
-    merged: dict[tuple[str, ...], dict[str, Any]] = {}
-    for finding in findings:
-        key = tuple(str(finding[name]) for name in ("check", "observed", "expected", "action", "advice", "reference"))
-        same = merged.setdefault(key, {**finding, "components": []})
-        same["components"].append(clean(finding["component"]))
-    for finding in merged.values():
-        finding["component"] = _together(finding["components"])
-    return sorted(merged.values(), key=lambda finding: -ACTIONS.index(finding["action"]))
-
-
-def _together(components: Sequence[str]) -> str:
-    """Several components in few words: their PCI addresses only where there is one."""
-    if len(components) == 1:
-        return components[0]
-    return ", ".join(component.partition(" (")[0] for component in components)
-
-
 def _entries(title: str, findings: Sequence[Mapping[str, Any]]) -> list[str]:
     if not findings:
         return []
@@ -155,17 +124,11 @@ def _entry(finding: Mapping[str, Any]) -> list[str]:
     lines += wrapped("found:", finding["observed"])
     if finding["expected"]:
         lines += wrapped("expected:", finding["expected"])
-    lines += wrapped("do:", _do(finding))
+    lines += wrapped("do:", next_step(finding))
     lines += _evidence_lines(finding["evidence"])
     if finding["reference"]:
         lines += wrapped("source:", finding["reference"], 1)
     return lines
-
-
-def _do(finding: Mapping[str, Any]) -> str:
-    advice = finding["advice"] or _NOT_GIVEN.format(check=finding["check"])
-    action = finding["action"].replace("_", " ")
-    return advice if action == "none" else f"[{action}] {advice}"
 
 
 def _evidence_lines(evidence: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -180,48 +143,18 @@ def _evidence_lines(evidence: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-class _Gap:
-    """One missing piece of evidence, and the checks that cannot be judged without it."""
-
-    def __init__(self, finding: Mapping[str, Any]) -> None:
-        self.observed = finding["observed"]
-        self.advice = finding["advice"]
-        self.checks: list[str] = []
-        self.components: list[str] = []
-
-    def add(self, finding: Mapping[str, Any]) -> None:
-        for names, name in ((self.checks, finding["check"]), (self.components, finding["component"])):
-            if name not in names:
-                names.append(name)
-
-
-def _gaps(findings: Iterable[Mapping[str, Any]]) -> list[_Gap]:
-    """Findings without evidence by what is missing: a tool that does not answer is one trouble, not twenty."""
-    gaps: dict[tuple[str, str], _Gap] = {}
-    for finding in findings:
-        key = (finding["observed"], finding["advice"])
-        gaps.setdefault(key, _Gap(finding)).add(finding)
-    return sorted(gaps.values(), key=lambda gap: -len(gap.checks))
-
-
 def _unknown_lines(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     if not findings:
         return []
     lines = ["", "NO EVIDENCE"]
-    gaps = _gaps(findings)
+    gaps = gaps_of(findings)
     for gap in gaps[:MAX_ENTRIES]:
         lines += _wrapped("  ", clean(gap.observed), MAX_LINES_OF_A_FIELD)
-        lines += wrapped("affects:", _affected(gap), 2)
-        lines += wrapped("do:", gap.advice or _NOT_GIVEN.format(check=gap.checks[0]))
+        lines += wrapped("affects:", affected(gap), 2)
+        lines += wrapped("do:", gap.advice or NOT_GIVEN.format(check=gap.checks[0]))
     if len(gaps) > MAX_ENTRIES:
         lines.append(f"  and {len(gaps) - MAX_ENTRIES} more: see --json")
     return lines
-
-
-def _affected(gap: _Gap) -> str:
-    count = _count(len(gap.checks), "check")
-    where = [clean(name) for name in gap.components if name != "node"]
-    return f"{count}: {', '.join(gap.checks)}" + (f" ({', '.join(where)})" if where else "")
 
 
 def _other_lines(findings: Sequence[Mapping[str, Any]], show_all: bool) -> list[str]:
@@ -229,7 +162,7 @@ def _other_lines(findings: Sequence[Mapping[str, Any]], show_all: bool) -> list[
     skipped = [finding for finding in findings if finding["status"] == "skipped"]
     if not show_all:
         how = " (--all lists them)" if findings else ""
-        return ["", f"{_count(len(well), 'check') or 'no check'} ok, {len(skipped)} skipped{how}"]
+        return ["", f"{counted(len(well), 'check') or 'no check'} ok, {len(skipped)} skipped{how}"]
     lines = []
     for title, group in (("OK", well), ("SKIPPED", skipped)):
         if group:
@@ -238,55 +171,3 @@ def _other_lines(findings: Sequence[Mapping[str, Any]], show_all: bool) -> list[
             where = "" if finding["component"] == "node" else f" {finding['component']}:"
             lines.append(cut(f"  {finding['check']:<28}{where} {clean(finding['observed'])}", COLUMNS))
     return lines
-
-
-def gist(report: Mapping[str, Any]) -> str:
-    """The report in one line: the verdict, and the worst finding."""
-    for status in ("fail", "unknown", "warn"):
-        findings = _hardest_first(finding for finding in report["findings"] if finding["status"] == status)
-        if findings:
-            bad = sum(finding["status"] in ("fail", "unknown", "warn") for finding in report["findings"])
-            more = bad - len(findings[0]["components"])
-            tail = f" (and {more} more)" if more else ""
-            return f"{report['verdict']}: {_reason(findings[0])}{tail}"
-    well = sum(finding["status"] == "ok" for finding in report["findings"])
-    if not well:
-        skipped = _count(len(report["findings"]), "check") or "no check"
-        return f"{report['verdict']}: nothing was judged ({skipped} skipped)"
-    return f"{report['verdict']}: {_count(well, 'check')} ok"
-
-
-def attention(report: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The notes of a node for the summary of a run (docs/architecture.md): one for each fault, gap and warning.
-
-    The first line of a reason carries the gist; nodes with the same line are shown together.
-    """
-    notes = []
-    for status in ("fail", "unknown", "warn"):
-        findings = [finding for finding in report["findings"] if finding["status"] == status]
-        severity = "warn" if status == "warn" else "fail"
-        if status == "unknown":
-            notes += _notes_on_gaps(_gaps(findings))
-            continue
-        for finding in _hardest_first(findings):
-            notes.append({"reason": _reason(finding), "next_step": clean(_do(finding)), "severity": severity})
-    return notes
-
-
-def _notes_on_gaps(gaps: Sequence[_Gap]) -> list[dict[str, str]]:
-    """A note for each gap; one for all of a node that gives nearly no answers, lest it hides the other nodes."""
-    if len(gaps) <= MAX_GAPS_TOLD:
-        return [_note_on_gap(gap, f"unknown: {clean(gap.observed)}\naffects {_affected(gap)}") for gap in gaps]
-    checks = sorted({check for gap in gaps for check in gap.checks})
-    said = f"unknown: {len(checks)} checks cannot be judged for {len(gaps)} reasons, the first: "
-    return [_note_on_gap(gaps[0], f"{said}{clean(gaps[0].observed)}\naffects {', '.join(checks)}")]
-
-
-def _note_on_gap(gap: _Gap, reason: str) -> dict[str, str]:
-    return {"reason": reason, "next_step": clean(gap.advice), "severity": "fail"}
-
-
-def _reason(finding: Mapping[str, Any]) -> str:
-    where = "" if finding["component"] == "node" else f" {finding['component']}"
-    expected = f"; expected {clean(finding['expected'])}" if finding["expected"] else ""
-    return f"{finding['check']}{where}: {clean(finding['observed'])}{expected}"

@@ -113,7 +113,7 @@ def test_wrong_input_is_refused_before_anything_runs(
     asked: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "ansible.module_utils.gpufleet.health.health_run.run_probes", lambda *_: pytest.fail("a probe ran")
+        "ansible.module_utils.gpufleet.health.probe_runner.run_probes", lambda *_: pytest.fail("a probe ran")
     )
     with pytest.raises(InputError) as refused:
         judge(**asked)

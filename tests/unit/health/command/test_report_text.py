@@ -8,7 +8,8 @@ from ansible.module_utils.gpufleet.health import report_text
 from ansible.module_utils.gpufleet.health.finding import Evidence, Finding
 from ansible.module_utils.gpufleet.health.health_run import report_finding
 from ansible.module_utils.gpufleet.health.policy import action, verdict
-from ansible.module_utils.gpufleet.health.report_text import attention, columns, cut, gist, report_lines
+from ansible.module_utils.gpufleet.health.report_gist import attention, gist
+from ansible.module_utils.gpufleet.health.report_text import columns, cut, report_lines
 
 
 def report(*findings: Finding, **more: Any) -> dict[str, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.gpufleet.health.finding import Finding
+from ansible.module_utils.gpufleet.health.kernel_log_addresses import any_address, pci_address
 from ansible.module_utils.gpufleet.health.xid_lines import (
-    any_address,
     fallen_address,
     link_error,
     link_registers,
     parse_sxid,
     parse_xid,
-    pci_address,
     recovery_action,
     unit_of,
 )
