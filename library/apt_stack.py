@@ -226,6 +226,7 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpufleet.apt_packages import PackageError, PackageState
 from ansible.module_utils.gpufleet.apt_plan import Permission, refuse
+from ansible.module_utils.gpufleet.apt_sources_refresh import is_clock_behind
 from ansible.module_utils.gpufleet.apt_sources_trial import Trial
 from ansible.module_utils.gpufleet.apt_stack_apt import Apt, transaction_words
 from ansible.module_utils.gpufleet.apt_stack_error import AptStackError
@@ -360,17 +361,26 @@ class StackOnNode:
     def work(self):
         """Bring the stack about, or in check mode say how."""
         self.finish_dpkg()
+        try:
+            self.install_what_lacks()
+        except AptStackError as error:
+            # On a fresh node site.yml sets the clock first, which a dry run cannot do.
+            if not (self.module.check_mode and is_clock_behind(str(error))):
+                raise
+            self.foresee_without_lists()
+        unheld = self.unheld()
+        self.plan += [f"hold {name}" for name in unheld]
+        if unheld and not self.module.check_mode:
+            self.apt.mark("hold", unheld)
+            self.read_states()
+
+    def install_what_lacks(self):
         if self.files.changed() or self.lacking() or self.asks_for_newest():
             folder = tempfile.mkdtemp(prefix="gpufleet-apt-", dir=TRIAL_FOLDERS)
             try:
                 self.change(folder)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-        unheld = self.unheld()
-        self.plan += [f"hold {name}" for name in unheld]
-        if unheld and not self.module.check_mode:
-            self.apt.mark("hold", unheld)
-            self.read_states()
 
     def change(self, folder):
         """Plan in a folder of its own, and act where the plan is allowed."""
@@ -446,6 +456,15 @@ class StackOnNode:
                 f"after an installation that reported success {'; '.join(wrong)}",
                 "look at /var/log/apt/term.log on the node",
             )
+
+    def foresee_without_lists(self):
+        """Check mode with a clock that is behind: what would come, without versions."""
+        lacking = self.lacking()
+        self.plan += [f"install {name}, of a version that the package lists will tell" for name in lacking]
+        self.module.warn(
+            f"apt_stack {self.asked['name']}: this node's clock is behind, and by it the package lists are not valid "
+            "yet. A real run sets the clock first (playbooks/platform.yml); then --check tells the versions too"
+        )
 
     def foresee_states(self):
         """Check mode: the states that a run would leave."""

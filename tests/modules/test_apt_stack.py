@@ -115,12 +115,12 @@ def test_a_lost_hold_is_set_again_companions_included(node: Node, run_module: Ru
     assert node.marks() == ([] if check else ["apt-mark hold libnvidia-ml1 nvidia-open"])
 
 
-def prepare_installation(node: Node, *states: str) -> None:
-    """Answers of all commands; `states` are those of dpkg-query in turn."""
+def prepare_installation(node: Node, *states: str, refused: str = "") -> None:
+    """Answers of all commands; `states` are those of dpkg-query in turn, `refused` why apt takes no lists."""
     for state in states or ("vim|ii |9\n", UNHELD, HELD):
         node.commands.answer(QUERY, state)
-    node.commands.answer("apt-get --yes * update")
-    node.commands.answer("apt-cache policy *", POLICY)
+    node.commands.answer("apt-get --yes * update", err=refused, rc=100 if refused else 0)
+    node.commands.answer("apt-cache policy *", "" if refused else POLICY)
     node.commands.answer("apt-cache show *", "Package: nvidia-open\nVersion: 580.95.05-1\n")
     simulated = "Inst nvidia-open (580.95.05-1 x [all])\nInst libnvidia-ml1 (580.95.05-1 x [all])\n"
     node.commands.answer("apt-get --yes * --simulate install *", simulated)
@@ -140,6 +140,32 @@ def test_check_mode_on_a_fresh_node_writes_nothing(node: Node, run_module: RunMo
     assert f"{node.etc}/sources.list.d/gpufleet-nvidia-driver.sources" in headers
     assert node.files() == [] and list((node.root / "tmp").iterdir()) == []
     assert not any("download-only" in line or line.startswith("apt-mark") for line in node.calls())
+
+
+NOT_YET = (
+    "E: Release file for file:/srv/cuda/Release is not valid yet (invalid for another 216d). Updates for this "
+    "repository will not be applied.\n"
+)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_check_mode_with_a_clock_that_is_behind_foresees_without_versions(
+    node: Node, run_module: RunModule, own: bool
+) -> None:
+    prepare_installation(node, refused=NOT_YET if own else NOT_YET.replace("/srv/cuda", "/srv/others"))
+    arguments = node.arguments if own else {**node.arguments, "repository": None}
+    result = run_module(node.module, check=True, **arguments)
+    assert not result.get("failed"), result
+    assert result["changed"] and result["installed"] == {"nvidia-open": None}
+    assert result["plan"] == ["install nvidia-open, of a version that the package lists will tell"]
+    assert node.files() == [] and list((node.root / "tmp").iterdir()) == []
+
+
+def test_a_clock_that_is_behind_is_an_error_in_a_real_run(node: Node, run_module: RunModule) -> None:
+    prepare_installation(node, refused=NOT_YET)
+    result = run_module(node.module, **node.arguments)
+    assert "is not valid yet by this node's clock" in result["msg"], result
+    assert "clock is behind" in result["next_step"] and node.files() == []
 
 
 def test_download_comes_before_anything_is_written(node: Node, run_module: RunModule) -> None:

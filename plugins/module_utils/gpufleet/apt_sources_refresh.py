@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from .apt_sources import Repository, parse_file
 from .apt_stack_error import AptStackError
 
+# How apt, and TLS where a key is fetched, tell that the node's clock is behind.
+EARLY = r"is not valid yet|certificate is not yet valid"
 # kind -> how apt tells it; the first that fits counts, since one fault draws further lines after it.
 SIGNS = (
+    ("early", EARLY),
     ("stale", r"Release file for \S+ is expired"),
     ("expired_key", r"EXPKEYSIG|KEYEXPIRED|[Ee]xpired on \d|key.*\bexpired|certificate.*\bexpired"),
     ("wrong_key", r"NO_PUBKEY|BADSIG|Missing key|not signed|[Nn]o good signature|signatures? couldn't be verified"),
@@ -21,6 +24,7 @@ SIGNS = (
      r"Unable to connect|Temporary failure resolving|Failed to fetch|does not have a Release file|File not found"),
 )  # fmt: skip
 STEPS = {
+    "early": "the node's clock is behind: set it (playbooks/platform.yml does), then run again",
     "stale": "the server's Release file is past its Valid-Until: renew the mirror, or check the node's clock",
     "expired_key": "take the vendor's renewed key (repository.key_url and key_sha256 in the profile), or check the "
     "node's clock",
@@ -30,12 +34,18 @@ STEPS = {
     "other": "run apt-get update on the node and see what it says",
 }
 WORDS = {
+    "early": "is not valid yet by this node's clock",
     "stale": "is out of date",
     "expired_key": "is signed with a key that has expired",
     "wrong_key": "is not signed with the key of the profile",
     "unreachable": "cannot be read",
     "other": "cannot be used",
 }
+
+
+def is_clock_behind(text: str) -> bool:
+    """Whether an error says that what was fetched is not valid yet."""
+    return re.search(EARLY, text) is not None
 
 
 def complaints(text: str) -> list[str]:

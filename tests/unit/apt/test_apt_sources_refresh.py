@@ -47,6 +47,10 @@ OUTPUTS = {
         f"E: Release file for {AT}/InRelease is expired (invalid since 326d 7h 35min 40s). Updates for this repository "
         "will not be applied.\n"
     ),
+    ("behind", "is not valid yet by this node's clock"): (
+        f"E: Release file for {AT}/InRelease is not valid yet (invalid for another 74d 14h 25min). Updates for this "
+        "repository will not be applied.\n"
+    ),
     ("12 refused", "cannot be read"): (
         f"Ign:1 {AT}  InRelease\nErr:1 {AT}  InRelease\n"
         "  Could not connect to 127.0.0.1:9 (127.0.0.1). - connect (111: Connection refused)\n"
