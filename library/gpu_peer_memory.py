@@ -98,7 +98,8 @@ from ansible.module_utils.gpufleet.kernel_modules import parse_show_depends
 from ansible.module_utils.gpufleet.nvidia_module_facts import PROC_VERSION, parse_proc_version
 from ansible.module_utils.gpufleet.rdma_devices import gpus_of_nvidia, rdma_devices
 from ansible.module_utils.gpufleet.rdma_facts import parse_modinfo, parse_sys_module
-from ansible.module_utils.gpufleet.reboot_requests import REQUESTS, read_folder
+from ansible.module_utils.gpufleet.reboot_request_file import REQUESTS
+from ansible.module_utils.gpufleet.reboot_requests import read_folder
 
 # Everything is read below this folder.
 ROOT = "/"
