@@ -305,7 +305,7 @@ class StackOnNode:
         self.plan, self.steps = [], []
         self.read_states()
         self.before = self.states
-        self.files = StackFiles(self.asked)
+        self.files = None
 
     def read_states(self):
         self.states = self.apt.states()
@@ -360,8 +360,9 @@ class StackOnNode:
 
     def work(self):
         """Bring the stack about, or in check mode say how."""
-        self.finish_dpkg()
         try:
+            self.files = StackFiles(self.asked)
+            self.finish_dpkg()
             self.install_what_lacks()
         except AptStackError as error:
             # On a fresh node site.yml sets the clock first, which a dry run cannot do.
@@ -375,12 +376,20 @@ class StackOnNode:
             self.read_states()
 
     def install_what_lacks(self):
-        if self.files.changed() or self.lacking() or self.asks_for_newest():
+        if self.files.to_be_tried() or self.lacking() or self.asks_for_newest():
             folder = tempfile.mkdtemp(prefix="gpufleet-apt-", dir=TRIAL_FOLDERS)
             try:
                 self.change(folder)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
+        elif self.files.changed():
+            self.plan += self.files.plan()
+            if not self.module.check_mode:
+                self.write_files()
+
+    def write_files(self):
+        for path, content in self.files.changed().items():
+            write(path, content)
 
     def change(self, folder):
         """Plan in a folder of its own, and act where the plan is allowed."""
@@ -402,8 +411,7 @@ class StackOnNode:
         self.apt.wait()
         if self.steps:
             self.apt.download(trial, words)
-        for path, content in self.files.changed().items():
-            write(path, content)
+        self.write_files()
         trial.take_over_lists()
         if self.steps:
             self.install(words, may)
@@ -494,7 +502,10 @@ class StackOnNode:
             "kernels_after": kernels,
             "removed": [step.name for step in self.steps if step.verb == "remove"],
             "plan": self.plan,
-            "diff": [*self.files.diff(), {"before": show(shown, self.before), "after": show(shown, after)}],
+            "diff": [
+                *(self.files.diff() if self.files else []),
+                {"before": show(shown, self.before), "after": show(shown, after)},
+            ],
         }
 
 

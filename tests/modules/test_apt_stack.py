@@ -5,6 +5,8 @@ What apt itself does is tested with the real one: tests/integration/gpu_stack.
 """
 
 import hashlib
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,34 @@ def test_check_mode_with_a_clock_that_is_behind_foresees_without_versions(
     assert result["changed"] and result["installed"] == {"nvidia-open": None}
     assert result["plan"] == ["install nvidia-open, of a version that the package lists will tell"]
     assert node.files() == [] and list((node.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_changed_list_for_unattended_upgrades_asks_no_mirror(node: Node, run_module: RunModule, check: bool) -> None:
+    node.commands.answer(QUERY, HELD)
+    node.write_files()
+    path = node.etc / "apt.conf.d" / "52gpufleet-nvidia-driver"
+    wanted = path.read_text()
+    path.write_text("// by hand\n")
+    result = run_module(node.module, check=check, **node.arguments)
+    assert result["changed"] and result["plan"] == [f"write {path}"], result
+    assert path.read_text() == ("// by hand\n" if check else wanted)
+    assert len(node.calls()) == 1
+
+
+def test_check_mode_with_a_clock_before_the_key_servers_certificate(
+    node: Node, run_module: RunModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_arguments: Any, **_options: Any) -> None:
+        raise urllib.error.URLError("certificate verify failed: certificate is not yet valid (_ssl.c:992)")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refused)
+    node.commands.answer(QUERY, "vim|ii |9\n")
+    result = run_module(node.module, check=True, **node.arguments)
+    assert not result.get("failed") and result["changed"], result
+    assert result["plan"] == ["install nvidia-open, of a version that the package lists will tell"]
+    result = run_module(node.module, **node.arguments)
+    assert "certificate is not yet valid" in result["msg"], result
 
 
 def test_a_clock_that_is_behind_is_an_error_in_a_real_run(node: Node, run_module: RunModule) -> None:

@@ -101,6 +101,10 @@ class StackFiles:
             found[self._source] = found.pop(self._source)
         return found
 
+    def to_be_tried(self) -> bool:
+        """Whether a file differs that decides what apt can install: all but the list for unattended-upgrades."""
+        return bool(set(self.changed()) - {self._blacklist})
+
     def for_trial(self, folder: str) -> dict[str, bytes | None]:
         """The changed files, with the key of the trial in `folder` in place of the one that is not there yet."""
         found = self.changed()
