@@ -20,7 +20,8 @@ pytestmark = pytest.mark.lab
 NODE_STATE = r"""
 find / -xdev \( -path /var/log -o -path /var/tmp -o -path /tmp -o -path /root/.ansible \
     -o -path /var/lib/systemd/timesync -o -path /var/lib/systemd/timers -o -path /var/lib/private/systemd/timesync \
-    -o -path /var/cache/gpufleet-lab -o -path '/var/cache/apt/*pkgcache.bin' -o -path /var/lib/systemd/random-seed -o -path /var/lib/dhcp \) -prune \
+    -o -path '/var/cache/apt/*pkgcache.bin' -o -path /var/lib/systemd/random-seed -o -path /var/lib/dhcp \
+    -o -path /var/cache/gpufleet-lab \) -prune \
   -o -type f -printf '%p %s %m %u %T@\n' | sort
 dpkg-query -W
 systemctl list-unit-files --no-legend | sort
