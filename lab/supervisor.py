@@ -188,7 +188,10 @@ class Supervisor:
         self._boot_watch = asyncio.create_task(self._watch_boot(console))
 
     async def _watch_boot(self, begin: int) -> None:
-        """End QEMU where it has lost a timer of the guest early in the boot. begin: this boot's offset in the console."""
+        """End QEMU where it has lost a timer of the guest early in the boot.
+
+        begin: where in the console this boot begins, in bytes.
+        """
         while time.time() - self.state.started_at <= EARLY_BOOT_S and self._crashes < STARTS_AFTER_CRASHES:
             await asyncio.sleep(CONSOLE_PAUSE_S)
             with self.files.console.open("rb") as file:
