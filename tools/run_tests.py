@@ -150,7 +150,7 @@ def stages() -> tuple[Stage, ...]:
     )
     containers = Stage(
         "containers",
-        15,
+        30,
         "roles in Debian 12 and 13 systemd containers",
         (
             Step("container-images", ("tools/container_images",)),
@@ -161,7 +161,7 @@ def stages() -> tuple[Stage, ...]:
     )
     lab = Stage(
         "lab",
-        46,
+        65,
         "the virtual node: boots and plays, the containers beside it",
         (
             # In this order: a fresh node to a converged one, what that costs and its health, drift on it, its other
