@@ -173,6 +173,7 @@ def _build(images: Path, key: str, guest: Path, mirrors: AptMirrors, say: Callab
             f"--components={','.join(mirrors.sources_list().splitlines()[0].split()[3:])}",
             f"--include={','.join(read_packages(guest))}",
             '--aptopt=Acquire::Retries "5"',
+            f"--dpkgopt={guest / 'dpkg_options.cfg'}",
             "--skip=output/dev",
             f'--customize-hook={shlex.quote(str(guest / "configure_root.sh"))} "$1"',
             SUITE,

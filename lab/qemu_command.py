@@ -168,7 +168,8 @@ def qemu_command(
         # Hot plug by the ports themselves, as on a server: only then are the slots named by the ports' numbers.
         "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off",
         "-accel", "kvm" if node.accelerator == "kvm" else "tcg,thread=multi",
-        "-cpu", "max",
+        # Emulated, a fifth level of page tables and smap's instructions around each copy cost time and show nothing.
+        "-cpu", "max,la57=off,smap=off",
         "-smp", f"{shape.cores},sockets={shape.sockets},cores={shape.cores // shape.sockets},threads=1",
         "-m", f"{shape.memory_mib}M",
         *numa,

@@ -131,32 +131,34 @@ from ansible.module_utils.gpufleet.apt_packages import (
     update_lists,
 )
 from ansible.module_utils.gpufleet.bounded_command import run_bounded
-from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
-from ansible.module_utils.gpufleet.zfs_kernel_modules import (
+from ansible.module_utils.gpufleet.kernel_modules import (
     BOOT_ROOT,
-    DKMS_PACKAGE,
     DKMS_ROOT,
-    LOADED_VERSION,
     MODULES_ROOT,
-    USER_LAND,
     KernelModule,
-    ZfsPackagesError,
     both_spellings,
     built_by_dkms,
-    dkms_files,
     explain_modprobe,
     files_of_packages,
-    fits,
     installed_kernels,
-    kernels_without_module,
     module_files,
-    module_package_of,
     newest_make_log,
     parse_modinfo,
+    upstream_version,
+)
+from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
+from ansible.module_utils.gpufleet.zfs_kernel_modules import (
+    DKMS_PACKAGE,
+    LOADED_VERSION,
+    USER_LAND,
+    ZfsPackagesError,
+    dkms_files,
+    fits,
+    kernels_without_module,
+    module_package_of,
     reboot_need,
     same_upstream,
     unfit_modules,
-    upstream_version,
 )
 
 MODINFO_LIMIT_S = 60
@@ -260,7 +262,7 @@ class ZfsOnNode:
         module = self.modules[release]
         if module is not None and not self.by_dkms(module.path):
             return True
-        return any(not self.by_dkms(path) for path in module_files(release, MODULES_ROOT))
+        return any(not self.by_dkms(path) for path in module_files(release, "zfs", MODULES_ROOT))
 
     def unserved(self, version):
         """Kernels whose module is missing, of another version, or not of this source."""
@@ -290,7 +292,8 @@ class ZfsOnNode:
                     "remove that kernel if it is an old one",
                 )
         if self.load and self.loaded is None and self.running not in self.kernels:
-            raise ZfsPackagesError(*explain_modprobe("Module zfs not found", self.running, self.kernels))
+            failure = explain_modprobe("zfs", "Module zfs not found", self.running, self.kernels)
+            raise ZfsPackagesError(failure.what, failure.next_step)
 
     def bring_packages(self, version):
         """Install what is missing, in one refresh of the lists and at most two transactions; set the hold."""
@@ -404,7 +407,7 @@ class ZfsOnNode:
 
     def failed_build(self, message):
         """The error with the end of the make.log that this run has left, None where it left none."""
-        log = newest_make_log(DKMS_ROOT)
+        log = newest_make_log("zfs", DKMS_ROOT)
         # A second: some file systems keep no finer time.
         if log is None or os.path.getmtime(log.path) < self.began - 1:
             return None
@@ -468,8 +471,10 @@ class ZfsOnNode:
             return
         result = run_bounded(["modprobe", "zfs"], MODPROBE_LIMIT_S)
         if result.outcome != "done" or result.rc != 0:
-            what, step = explain_modprobe(result.said(), self.running, self.kernels)
-            raise ZfsPackagesError(f"zfs was not loaded: {what}. modprobe said: {result.said()}", step)
+            failure = explain_modprobe("zfs", result.said(), self.running, self.kernels)
+            raise ZfsPackagesError(
+                f"zfs was not loaded: {failure.what}. modprobe said: {result.said()}", failure.next_step
+            )
         self.loaded = self.read_loaded()
         if self.loaded is None:
             raise ZfsPackagesError(

@@ -56,6 +56,8 @@ def result(probe: str, stdout: str, rc: int = 0) -> ProbeResult:
     return ProbeResult(probe, "done" if rc in good else "failed", rc, stdout, "", 0.1, 1_790_000_000.0, True)
 
 
+_TOPOLOGY = FIXTURES / "nvlink" / "topology"
+
 # What no recording holds, as the programs print it.
 _TYPED = {
     "nvidia.driver_version": "/proc/driver/nvidia/version:NVRM version: NVIDIA UNIX Open Kernel Module for x86_64"
@@ -76,7 +78,94 @@ _TYPED = {
     "/sys/devices/system/node/node0/cpulist:0\n/sys/devices/system/node/node1/cpulist:1\n"
     "/proc/meminfo:MemTotal:       2113546240 kB\n",
 }
-_TOPOLOGY = FIXTURES / "nvlink" / "topology"
+
+
+def _counted(**parts: str) -> str:
+    """What a script of counted_output prints; a part's name with "_" for a blank."""
+    text = "".join(f"== {name.replace('__', ' ')}\n{lines}" for name, lines in parts.items())
+    return f"{text}end of {text.count(chr(10))} lines\n"
+
+
+_KERNEL = "5.15.0-91-generic"
+_OLDER_KERNEL = "5.15.0-88-generic"
+_REGISTER = "ib_register_peer_memory_client"
+
+
+def _nvidia_modinfo(release: str, name: str = "nvidia", more: str = "") -> str:
+    return (
+        f"filename:       /lib/modules/{release}/updates/dkms/{name}.ko\nversion:        550.163.01\n{more}"
+        f"license:        Dual MIT/GPL\nvermagic:       {release} SMP mod_unload modversions \n"
+    )
+
+
+def _ofed_modinfo(name: str) -> str:
+    return (
+        f"filename:       /lib/modules/{_KERNEL}/updates/dkms/{name}.ko\nlicense:        Dual BSD/GPL\n"
+        f"version:        25.07-0.9.7\nsrcversion:     C1C3{len(name):04d}9F4A1D5E7B60A21\ndepends:        mlx_compat\n"
+        f"vermagic:       {_KERNEL} SMP mod_unload modversions \n"
+    )
+
+
+def _loaded(name: str, version: str, srcversion: str) -> str:
+    folder = f"/sys/module/{name}"
+    return f"{folder}/srcversion:{srcversion}\n{folder}/taint:OE\n{folder}/version:{version}\n"
+
+
+def _rdma_devices() -> str:
+    """The links in /sys/class/infiniband of the recorded RDMA devices."""
+    uevent = (_TOPOLOGY / "xe9680-h100-uevent.txt").read_text()
+    found = re.findall(r"infiniband/(\w+)/device/uevent:PCI_SLOT_NAME=(\S+)", uevent)
+    return "".join(f"{name} ../../devices/pci0000:15/{address}/infiniband/{name}\n" for name, address in found)
+
+
+_OF_DRIVER = ("nvidia-(?!container)", "libnvidia-")
+_OF_RDMA = ("doca-", "mlnx-", "rdma-core", "libibverbs")
+
+
+def _blacklist_file(stack: str, patterns: tuple[str, ...]) -> str:
+    lines = ["Unattended-Upgrade::Package-Blacklist {", *(f'  "{pattern}";' for pattern in patterns), "};"]
+    return "".join(f"/etc/apt/apt.conf.d/52gpufleet-{stack}:{line}\n" for line in lines)
+
+
+# The scripts' output: versions of DOCA-OFED 3.1 and the driver's modules as dkms lays them on Ubuntu 22.04.
+_RDMA_MODULES = ("ib_core", "mlx5_core", "mlx5_ib")
+_STACK: dict[str, str] = {
+    "nvidia.modules": _counted(
+        running=f"{_KERNEL}\n",
+        library="/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.163.01\n",
+        **{f"kernel__{release}": _nvidia_modinfo(release) for release in (_OLDER_KERNEL, _KERNEL)},
+    ),
+    "rdma.stack": _counted(
+        running=f"{_KERNEL}\n",
+        packages="doca-ofed installed 3.1.0-091000\nlibibverbs1 installed 2507mlnx58-1.2507097\n"
+        "rdma-core installed 2507mlnx58-1.2507097\n",
+        loaded="".join(_loaded(name, "25.07-0.9.7", f"C1C3{len(name):04d}9F4A1D5E7B60A21") for name in _RDMA_MODULES),
+        **{f"modinfo__{name}": _ofed_modinfo(name) for name in _RDMA_MODULES},
+        other__kernels=f"{_OLDER_KERNEL} /lib/modules/{_OLDER_KERNEL}/updates/dkms/mlx5_core.ko\n",
+        devices=_rdma_devices(),
+    ),
+    "gpu.peer_memory": _counted(
+        running=f"{_KERNEL}\n",
+        modinfo=_nvidia_modinfo(
+            _KERNEL, "nvidia-peermem", "srcversion:     5A1E6C2B90D37F4418E2A6B\ndepends:        ib_core,nvidia\n"
+        ),
+        loaded=_loaded("nvidia_peermem", "550.163.01", "5A1E6C2B90D37F4418E2A6B"),
+        clients="/sys/kernel/mm/memory_peers\n/sys/kernel/mm/memory_peers/nv_mem\n",
+        boot="enabled\n",
+        exported=f"read {_KERNEL}\nalias symbol:{_REGISTER} ib_core\n",
+        wanted=f"0x6de0ab5c\t{_REGISTER}\n",
+        offered=f"0x6de0ab5c\t{_REGISTER}\tdrivers/infiniband/core/ib_core\tEXPORT_SYMBOL\n",
+        libibverbs="has\n",
+    ),
+    "apt.holds": _counted(
+        packages="install installed bash\nhold installed doca-ofed\nhold installed libibverbs1\n"
+        "hold installed libnvidia-compute\nhold installed mlnx-ofed-kernel-dkms\nhold installed nvidia-fabricmanager\n"
+        "hold installed nvidia-open\nhold installed rdma-core\n",
+        blacklist='Unattended-Upgrade::Package-Blacklist "";\n'
+        + "".join(f'Unattended-Upgrade::Package-Blacklist:: "{one}";\n' for one in (*_OF_DRIVER, *_OF_RDMA)),
+        files=_blacklist_file("nvidia-driver", _OF_DRIVER) + _blacklist_file("rdma", _OF_RDMA),
+    ),
+}
 
 
 def kernel_log(lines: int = 0, forms: int = 0) -> dict[str, ProbeResult]:
@@ -108,7 +197,7 @@ def healthy_node(driver: str = DRIVER, lines: int = 0, forms: int = 0) -> dict[s
     found["nvidia_smi.topology"] = result("nvidia_smi.topology", (_TOPOLOGY / "xe9680-h100.txt").read_text())
     uevent = (_TOPOLOGY / "xe9680-h100-uevent.txt").read_text()
     found["infiniband.pci_addresses"] = result("infiniband.pci_addresses", uevent)
-    found.update({probe: result(probe, text.replace(DRIVER, driver)) for probe, text in _TYPED.items()})
+    found.update({probe: result(probe, text.replace(DRIVER, driver)) for probe, text in {**_TYPED, **_STACK}.items()})
     found.update(kernel_log(lines, forms))
     return found
 

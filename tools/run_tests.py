@@ -5,8 +5,9 @@ Every stage runs even when an earlier one failed, so that one run shows all that
 is wrong; a step whose preparation failed is reported as not run, which counts as
 a failure. The whole output of each step is kept in build/test-logs/.
 
-The containers run beside the virtual node: an emulated node keeps one core busy, and
-the containers take the other. Their output is printed in one piece at their end.
+The controller's tests and the containers run beside the virtual node, one after the
+other: an emulated node keeps one core busy, and they take the other. The output of each
+stage is printed in one piece at its end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LOGS = REPOSITORY / "build" / "test-logs"
 MACHINE_STATE = REPOSITORY / "build" / "machine-state.json"
 
-LAB_FOLDERS = ("health", "clock", "drift", "storage", "lab")
+LAB_FOLDERS = ("health", "drift", "gpu_stack_lab", "storage", "lab")
 
 # A step that exceeds this is stuck: three times the slowest machine seen.
 STEP_LIMIT_S = 3600
@@ -121,19 +122,24 @@ def stages() -> tuple[Stage, ...]:
         (Step("pytest-unit", pytest("-n", "2", "tests/unit", "tests/modules")),),
         fast=True,
     )
-    controller = Stage(
-        "controller",
-        8,
-        "the real ansible-playbook without nodes: preflight, reports, progress",
+    # By themselves: they measure time.
+    benches = Stage(
+        "benches",
+        3,
+        "what a health check costs",
         (
-            Step(
-                "pytest-controller",
-                pytest("-n", "2", "-m", "not lab and not container", "tests/integration"),
-            ),
             Step("bench-node-health", ("bench/node_health",)),
             Step("bench-validate", ("bench/validate", "--hosts", "32")),
         ),
         fast=True,
+    )
+    controller = Stage(
+        "controller",
+        10,
+        "the real ansible-playbook without nodes: preflight, reports, progress, campaigns",
+        (Step("pytest-controller", pytest("-n", "2", "-m", "not lab and not container", "tests/integration")),),
+        fast=True,
+        beside_next=True,
     )
     # By itself: building the image takes both cores.
     image = Stage(
@@ -144,7 +150,7 @@ def stages() -> tuple[Stage, ...]:
     )
     containers = Stage(
         "containers",
-        15,
+        30,
         "roles in Debian 12 and 13 systemd containers",
         (
             Step("container-images", ("tools/container_images",)),
@@ -155,20 +161,21 @@ def stages() -> tuple[Stage, ...]:
     )
     lab = Stage(
         "lab",
-        46,
+        65,
         "the virtual node: boots and plays, the containers beside it",
         (
-            # In this order: a fresh node to a converged one, what it costs and its health, another fresh node with
-            # another fault of its clock, drift on that, disks, and the other faults last.
+            # In this order: a fresh node to a converged one, what that costs and its health, drift on it, its other
+            # kernel, disks, and the other faults; at last another fresh node, whose clock is wrong in another way.
             _lab_folder("site"),
             # Here the node is converged, so that one run is enough.
             Step("bench", ("bench/host_tasks", "--playbook", "site.yml", "--hosts", "32"), ("lab-up",)),
             *(_lab_folder(name) for name in LAB_FOLDERS),
             Step("molecule-lab", python("tools/molecule_scenarios.py", "lab"), ("lab-up",)),
+            _lab_folder("clock"),
             Step("lab-down", python("-m", "lab", "down"), ("lab-up",)),
         ),
     )
-    return (static, unit, controller, image, containers, lab)
+    return (static, unit, benches, image, controller, containers, lab)
 
 
 class Screen:
@@ -195,39 +202,46 @@ class Suite:
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg")}
         self._running: set[subprocess.Popen[bytes]] = set()
         self._broken: set[str] = set()
+        self._ended = False
 
     def run(self, chosen: Sequence[Stage]) -> list[Outcome]:
         """What became of each step, in the order of the stages."""
         outcomes: dict[str, list[Outcome]] = {}
-        beside: list[threading.Thread] = []
+        beside: list[Stage] = []
+        thread: threading.Thread | None = None
         try:
             for position, stage in enumerate(chosen):
                 if stage.beside_next and position + 1 < len(chosen):
-                    thread = threading.Thread(target=self._run_beside, args=(stage, outcomes))
-                    thread.start()
-                    beside.append(thread)
+                    beside.append(stage)
                     continue
+                if beside:
+                    thread = threading.Thread(target=self._run_beside, args=(beside, outcomes))
+                    thread.start()
                 outcomes[stage.name] = self._run_stage(stage, quiet=False)
-                for thread in beside:
+                if thread:
                     thread.join()
-                beside = []
+                beside, thread = [], None
         except BaseException:
+            self._ended = True
             for process in list(self._running):
                 process.terminate()
-            for thread in beside:
+            if thread:
                 thread.join(timeout=60)
             raise
         return [outcome for stage in chosen for outcome in outcomes[stage.name]]
 
-    def _run_beside(self, stage: Stage, outcomes: dict[str, list[Outcome]]) -> None:
-        outcomes[stage.name] = self._run_stage(stage, quiet=True)
-        self._screen.copy([outcome.log for outcome in outcomes[stage.name] if outcome.log])
+    def _run_beside(self, stages: Sequence[Stage], outcomes: dict[str, list[Outcome]]) -> None:
+        for stage in stages:
+            outcomes[stage.name] = self._run_stage(stage, quiet=True)
+            self._screen.copy([outcome.log for outcome in outcomes[stage.name] if outcome.log])
 
     def _run_stage(self, stage: Stage, quiet: bool) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for step in stage.steps:
             missing = [need for need in step.needs if need in self._broken]
-            if missing:
+            if self._ended:
+                outcome = Outcome(stage.name, step.name, 0.0, "not run (interrupted)")
+            elif missing:
                 outcome = Outcome(stage.name, step.name, 0.0, f"not run (needs {', '.join(missing)})")
             else:
                 outcome = self._run_step(stage, step, quiet)

@@ -35,8 +35,10 @@ def check_lines(check: Check) -> list[str]:
 def probe_lines(probe: Probe) -> str:
     """One probe as a row of the table."""
     marks = [word for word, holds in (("root", probe.root), ("only when asked for", probe.heavy)) if holds]
-    source = probe.source.replace("|", "\\|")
-    return f"| `{probe.id}` | `{source}` | {probe.deadline_s:g} s | {', '.join(marks)} |"
+    source = f"`{probe.source}`".replace("|", "\\|")
+    if "\n" in source:
+        source = f"a script, in `health/{probe.parse.__module__.rpartition('.')[2]}.py`"
+    return f"| `{probe.id}` | {source} | {probe.deadline_s:g} s | {', '.join(marks)} |"
 
 
 def lists() -> dict[str, list[str]]:

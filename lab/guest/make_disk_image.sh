@@ -37,7 +37,7 @@ mke2fs -q -t ext4 -U "$LAB_ROOT_UUID" -L lab-root -d "$root" \
     -E "offset=$((root_mib * 1024 * 1024))" "$LAB_DISK" "$((LAB_DISK_MIB - root_mib - 1))M"
 
 # For the probe whether KVM really runs a guest (accelerator.py).
-cp "$root"/boot/vmlinuz-* "$LAB_WORK/vmlinuz"
+cp "$root/vmlinuz" "$LAB_WORK/vmlinuz"
 chmod 0644 "$LAB_WORK/vmlinuz"
 # shellcheck disable=SC2016  # dpkg-query's own variables
 chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' > "$LAB_WORK/packages.list"

@@ -47,6 +47,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,16 @@ _HEALTH_CHECKS = frozenset({"node_health", "ansible.legacy.node_health"})
 _ENDING_METAS = frozenset({"end_host", "end_batch", "end_play"})
 
 
+@dataclass
+class _SeenFailure:
+    """A failure, the record that tells it, and whether it cost the run the node: a rescue may have caught it."""
+
+    record: NodeRecord
+    failure: failure_reason.Failure
+    of_task: str
+    final: bool
+
+
 class CallbackModule(CallbackBase):
     """Collects results while the run goes on; judges, prints and writes at its end."""
 
@@ -100,9 +111,8 @@ class CallbackModule(CallbackBase):
         self._ends_on_purpose = False
         self._broken_by_limit = False
         self._item_failures: dict[tuple[str, str], str] = {}
-        # for each host the positions in its record's failures that no rescue caught
-        self._final: dict[str, set[int]] = {}
-        self._controller_names: set[str] = set()
+        # by the name that Ansible counts them under: the controller goes by several
+        self._seen_failures: dict[str, list[_SeenFailure]] = {}
 
     # -- the run ----------------------------------------------------------------------------
 
@@ -126,8 +136,7 @@ class CallbackModule(CallbackBase):
             check=bool(args.get("check")),
         )
         self._play = self._play_record = self._current_task = None
-        self._play_records, self._final, self._item_failures, self._batch = {}, {}, {}, []
-        self._controller_names = set()
+        self._play_records, self._seen_failures, self._item_failures, self._batch = {}, {}, {}, []
         self._ends_on_purpose = self._broken_by_limit = False
         if not self._report.check and self._lock is None:
             self._take_lock(self._report)
@@ -214,9 +223,12 @@ class CallbackModule(CallbackBase):
             record = self._report.nodes.get(name)
             if record is None:
                 continue
-            if record.failures:
+            seen = [failure for failure in self._seen_failures.get(name, []) if failure.record is record]
+            if any(failure.final for failure in seen):
+                continue
+            if seen and self._current_task is not None and seen[-1].of_task == self._current_task._uuid:
                 # a failed include is reported before Ansible takes the host out
-                self._final.setdefault(name, {len(record.failures) - 1})
+                seen[-1].final = True
             elif not self._ends_on_purpose and not record.counts["unreachable"]:
                 self._report.stop([name], self._why_stopped())
 
@@ -265,10 +277,8 @@ class CallbackModule(CallbackBase):
         if record is None:
             return
         record.counts["rescued" if rescued else "failed"] += 1
-        if not rescued:
-            self._final.setdefault(result.host.name, set()).add(len(record.failures))
         kind = "timed_out" if "timedout" in result.result else "failed"
-        record.failures.append(self._describe(result, kind, record))
+        self._add_failure(result, kind, record, final=not rescued)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """No connection to the node."""
@@ -277,8 +287,7 @@ class CallbackModule(CallbackBase):
             return
         record = self._add(result, ["unreachable"])
         if record is not None:
-            self._final.setdefault(result.host.name, set()).add(len(record.failures))
-            record.failures.append(self._describe(result, "unreachable", record))
+            self._add_failure(result, "unreachable", record, final=True)
 
     def v2_runner_item_on_ok(self, result: Any) -> None:
         """One item of a loop."""
@@ -319,8 +328,6 @@ class CallbackModule(CallbackBase):
         told = result.result.get("gpufleet")
         if not host.implicit and not (isinstance(told, Mapping) and told.get("on_controller")):
             return self._report.nodes.setdefault(host.name, NodeRecord())
-        if host.implicit or result.is_failed():
-            self._controller_names.add(host.name)
         return self._report.controller
 
     def _add(self, result: Any, counters: list[str]) -> NodeRecord | None:
@@ -342,8 +349,8 @@ class CallbackModule(CallbackBase):
             self._play_record.covered.update(self._batch)
         return record
 
-    def _describe(self, result: Any, kind: str, record: NodeRecord) -> failure_reason.Failure:
-        return failure_reason.describe(
+    def _add_failure(self, result: Any, kind: str, record: NodeRecord, *, final: bool) -> None:
+        failure = failure_reason.describe(
             result.result,
             kind=kind,
             task=run_scope.task_name(result.task),
@@ -351,6 +358,10 @@ class CallbackModule(CallbackBase):
             path=_short_path(result.task.get_path()),
             tasks_before=record.host_tasks - 1,
             failed_item=self._item_failures.pop((result.host.name, result.task._uuid), None),
+        )
+        record.failures.append(failure)
+        self._seen_failures.setdefault(result.host.name, []).append(
+            _SeenFailure(record, failure, result.task._uuid, final)
         )
 
     # -- the end ----------------------------------------------------------------------------
@@ -386,19 +397,21 @@ class CallbackModule(CallbackBase):
         was seen of removed hosts is known.
         """
         assert self._report is not None
-        # "localhost" is the controller or, where it is in the inventory, a node; it cannot be both
-        controller = {name: self._report.controller for name in self._controller_names}
-        for name, record in {**self._report.nodes, **controller}.items():
-            final = self._final.get(name, set())
-            if failed is not None and not failed.get(name) and not record.counts["unreachable"]:
-                final = set()
+        kept: set[int] = set()
+        for name, seen in self._seen_failures.items():
+            final = [one for one in seen if one.final]
+            unreachable = any(one.failure.kind == "unreachable" for one in seen)
+            if failed is not None and not failed.get(name) and not unreachable:
+                final = []
             elif failed is not None and failed.get(name) and not final:
-                final = {len(record.failures) - 1}
-            rescued = len(record.failures) - len(final)
-            record.failures = [failure for number, failure in enumerate(record.failures) if number in final]
+                final = seen[-1:]
+            kept.update(id(one.failure) for one in final)
+        for record in (*self._report.nodes.values(), self._report.controller):
+            recorded = len(record.failures)
+            record.failures = [failure for failure in record.failures if id(failure) in kept]
             record.counts["failed"] = sum(failure.kind != "unreachable" for failure in record.failures)
-            if rescued:
-                record.counts["rescued"] = rescued
+            if len(record.failures) < recorded:
+                record.counts["rescued"] = recorded - len(record.failures)
 
     def _add_unstarted_plays(self) -> None:
         assert self._report is not None

@@ -115,6 +115,32 @@ def read_states(names: Collection[str], run: Run) -> dict[str, PackageState]:
     return states
 
 
+def read_all_states(run: Run) -> dict[str, PackageState]:
+    """What dpkg has on record for every package; one command. Raises PackageError where dpkg cannot say.
+
+    `unfinished` also stands for triggers that have not run; such a package has its version.
+    """
+    form = "--showformat=${Package}|${db:Status-Abbrev}|${Version}\n"
+    rc, out, err = run(["dpkg-query", "--show", form])
+    if rc != 0:
+        raise PackageError(
+            f"dpkg-query cannot tell what is installed (exit status {rc}): {err.strip()} Look after the node's dpkg "
+            "database (/var/lib/dpkg), then run again."
+        )
+    states: dict[str, PackageState] = {}
+    for line in out.splitlines():
+        name, dummy, rest = line.partition("|")
+        abbreviation, dummy, version = rest.partition("|")
+        state = _state(abbreviation, version)
+        # dpkg-query(1): W, t = triggers awaited or pending; a third letter R = has to be installed again
+        if abbreviation[1:2] in ("W", "t") or abbreviation[2:3] == "R":
+            state = PackageState(version or None, abbreviation[:1] == "h", True)
+        # A package may be on record for a second architecture too.
+        if name not in states or states[name].version is None:
+            states[name] = state
+    return states
+
+
 def read_versions(name: str, run: Run) -> tuple[str | None, list[str]]:
     """Candidate and all versions that the package lists offer; (None, []) where the lists know none."""
     offer = read_offers([name], run)[name]

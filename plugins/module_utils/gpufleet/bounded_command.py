@@ -7,7 +7,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 # The end of what a command printed, for a message: a guard that prints a log must not fill the report.
@@ -28,8 +29,10 @@ class CommandResult(NamedTuple):
         return text[-MESSAGE_CHARACTERS:] or "no output"
 
 
-def run_bounded(argv: Sequence[str], timeout_s: float) -> CommandResult:
-    """Run argv with the C locale and give up after timeout_s seconds.
+def run_bounded(
+    argv: Sequence[str], timeout_s: float, environment: Mapping[str, str] = MappingProxyType({})
+) -> CommandResult:
+    """Run argv with the C locale and the variables of `environment`, and give up after timeout_s seconds.
 
     A process in uninterruptible sleep (an ioctl of a dead GPU) survives SIGKILL, so it is left behind after one more
     second instead of being waited for. Raises ValueError for an empty argv.
@@ -43,7 +46,7 @@ def run_bounded(argv: Sequence[str], timeout_s: float) -> CommandResult:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env=dict(os.environ, LC_ALL="C", LANGUAGE="C"),
+            env={**os.environ, **environment, "LC_ALL": "C", "LANGUAGE": "C"},
         )
     except OSError as error:
         return CommandResult("missing", None, "", str(error))

@@ -23,25 +23,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
+from .profile_problem import Problem as Problem
 from .profile_schema_gpu import PLATFORM_GPU
+from .profile_schema_gpu_stack import (
+    GPU_PEER_MEMORY,
+    NVIDIA_DRIVER,
+    RDMA,
+    driver_packages_fit_together,
+    peer_memory_has_a_driver,
+    rdma_packages_fit_together,
+    repository_can_be_read,
+)
 from .profile_schema_limits import LIMITS
 from .zfs_properties import canonical
-
-
-class Problem(NamedTuple):
-    """One thing that is wrong with a profile."""
-
-    path: str  # where, as a dotted path: platform.clock.max_offset_s
-    expected: str
-    found: str
-    hint: str = ""  # what to do, e.g. the key that was probably meant
-
-    def __str__(self) -> str:
-        text = f"{self.path}: expected {self.expected}, found {self.found}"
-        return f"{text}; {self.hint}" if self.hint else text
-
 
 _HEX4 = {"pattern": "[0-9a-f]{4}", "pattern_help": 'four lower-case hexadecimal digits in quotes, e.g. "10de"'}
 
@@ -255,7 +251,7 @@ _POOL: dict[str, Any] = {
 
 SCHEMA: dict[str, Any] = {
     "type": "section",
-    "rule": "data_disks_are_described",
+    "rule": "sections_fit_together",
     "description": "What a node must be.",
     "keys": {
         "schema": {"type": "int", "choices": [1], "description": "Version of this schema."},
@@ -385,6 +381,7 @@ SCHEMA: dict[str, Any] = {
                     "traffic stays below the switch), or keep as found (virtual machines need it).",
                 },
                 "gpu": PLATFORM_GPU,
+                "gpu_peer_memory": GPU_PEER_MEMORY,
                 "bios": {
                     "type": "map",
                     "pattern": "[A-Za-z][A-Za-z0-9]*",
@@ -442,19 +439,8 @@ SCHEMA: dict[str, Any] = {
                         },
                     },
                 },
-                "nvidia_driver": {
-                    "type": "section",
-                    "description": "The NVIDIA driver: kernel module, library and GSP firmware are of one version.",
-                    "keys": {
-                        "version": {
-                            "type": "str",
-                            "nullable": True,
-                            "pattern": r"\d+\.\d+(\.\d+)?",
-                            "pattern_help": 'a version as nvidia-smi prints it, in quotes, e.g. "535.183.01"',
-                            "description": "Exact version; null = not judged.",
-                        },
-                    },
-                },
+                "nvidia_driver": NVIDIA_DRIVER,
+                "rdma": RDMA,
                 "zfs": {
                     "type": "section",
                     "rule": "prebuilt_modules_are_named_by_kernel",
@@ -688,6 +674,10 @@ def _data_disks_are_described(path: str, section: dict[str, Any]) -> list[Proble
     return []
 
 
+def _sections_fit_together(path: str, section: dict[str, Any]) -> list[Problem]:
+    return [*_data_disks_are_described(path, section), *peer_memory_has_a_driver(section)]
+
+
 def _pattern_is_a_regular_expression(path: str, section: dict[str, Any]) -> list[Problem]:
     pattern = section.get("pattern")
     if not isinstance(pattern, str):
@@ -707,7 +697,10 @@ RULES: dict[str, Callable[[str, dict[str, Any]], list[Problem]]] = {
     "tarball_has_version_and_sha256": _tarball_has_version_and_sha256,
     "prebuilt_modules_are_named_by_kernel": _prebuilt_modules_are_named_by_kernel,
     "size_range_is_not_empty": _size_range_is_not_empty,
-    "data_disks_are_described": _data_disks_are_described,
+    "sections_fit_together": _sections_fit_together,
+    "repository_can_be_read": repository_can_be_read,
+    "driver_packages_fit_together": driver_packages_fit_together,
+    "rdma_packages_fit_together": rdma_packages_fit_together,
     "pool_is_one_that_zfs_takes": _pool_is_one_that_zfs_takes,
 }
 

@@ -26,7 +26,8 @@ HCAS = ("0b:00.0", "0d:00.0", "11:00.0")
 # What one look at the node must have really seen.
 SEEN = {
     "pcie.devices", "pcie.max_read_request", "iommu", "kernel.xid", "kernel.file_systems", "clock.skew", "clock.source",
-    "zfs.pool", "file_systems", "node_exporter", "reboot.requests",
+    "zfs.pool", "file_systems", "node_exporter", "reboot.requests", "driver.modules", "driver.holds", "rdma.stack",
+    "rdma.holds",
 }  # fmt: skip
 
 

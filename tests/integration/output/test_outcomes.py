@@ -330,6 +330,91 @@ def test_caught_failures_are_no_failures(site: Site) -> None:
     assert "Needs attention" not in result.out
 
 
+TELL = """
+#!/usr/bin/python3
+# A module that answers with its arguments.
+from ansible.module_utils.basic import AnsibleModule
+
+module = AnsibleModule({"answer": {"type": "dict", "required": True}})
+module.exit_json(**module.params["answer"])
+"""
+
+
+def test_a_failure_of_the_controller_under_the_name_of_a_node(site: Site) -> None:
+    """It stands beside what went well on localhost, and beside what the same node caught itself."""
+    site.inventory(gpu_nodes=f"gpu-[1:2] {ALIVE}")
+    site.write("library/tell.py", TELL.lstrip())
+    site.write(
+        "site.yml",
+        """
+        - name: Preflight
+          hosts: localhost
+          gather_facts: false
+          tasks:
+            - name: Check the inventory
+              ansible.builtin.debug:
+        - name: Batches
+          hosts: gpu_nodes
+          gather_facts: false
+          tasks:
+            - name: Try and mend
+              block:
+                - name: Break
+                  ansible.builtin.fail:
+                    msg: caught
+              rescue:
+                - name: Mend
+                  ansible.builtin.debug:
+            - name: Go on only if all went well
+              tell:
+                answer:
+                  failed: true
+                  msg: the batch before failed
+                  next_step: look at it
+                  gpufleet: {on_controller: true}
+              run_once: true
+        """,
+    )
+    result = site.run("site.yml")
+    assert result.rc == result.report["exit"] == 2
+    assert [failure["message"] for failure in result.report["controller"]["failures"]] == ["the batch before failed"]
+    assert sum("the batch before failed" in line for line in result.summary) == 1
+    for host in result.report["hosts"].values():
+        assert (host["failures"], host["failed"], host["rescued"]) == ([], 0, 1)
+
+
+def test_a_node_that_mended_itself_and_was_stopped_later(site: Site) -> None:
+    site.inventory(gpu_nodes=f"gpu-[1:2] {ALIVE}")
+    site.write(
+        "site.yml",
+        """
+        - name: Together
+          hosts: gpu_nodes
+          gather_facts: false
+          any_errors_fatal: true
+          tasks:
+            - name: Try and mend
+              block:
+                - name: Break
+                  ansible.builtin.fail:
+                    msg: caught
+                  when: inventory_hostname == 'gpu-1'
+              rescue:
+                - name: Mend
+                  ansible.builtin.debug:
+            - name: Break the other
+              ansible.builtin.fail:
+                msg: no
+              when: inventory_hostname == 'gpu-2'
+            - name: Never come here
+              ansible.builtin.debug:
+        """,
+    )
+    result = site.run("site.yml")
+    assert result.outcomes() == {"gpu-1": "not_run", "gpu-2": "failed"}
+    assert "roll-out stopped after 'Break the other', because other nodes failed" in result.out
+
+
 def test_a_rescue_that_fails_is_a_failure(site: Site) -> None:
     site.inventory(gpu_nodes=f"gpu-1 {ALIVE}")
     site.write(

@@ -15,12 +15,13 @@ from tests.playbook import run_playbook
 pytestmark = pytest.mark.lab
 
 # Everything a dry run must leave alone. Left out: what a running system writes by itself (logs, the random seed,
-# systemd-timesyncd's clock file), folders that are in memory, and the binary caches that apt derives from its lists
-# when it is asked for a version.
+# systemd-timesyncd's clock file), folders that are in memory, the binary caches that apt derives from its lists
+# when it is asked for a version, and the lab's own store of compiled Python code.
 NODE_STATE = r"""
 find / -xdev \( -path /var/log -o -path /var/tmp -o -path /tmp -o -path /root/.ansible \
     -o -path /var/lib/systemd/timesync -o -path /var/lib/systemd/timers -o -path /var/lib/private/systemd/timesync \
-    -o -path '/var/cache/apt/*pkgcache.bin' -o -path /var/lib/systemd/random-seed -o -path /var/lib/dhcp \) -prune \
+    -o -path '/var/cache/apt/*pkgcache.bin' -o -path /var/lib/systemd/random-seed -o -path /var/lib/dhcp \
+    -o -path /var/cache/gpufleet-lab \) -prune \
   -o -type f -printf '%p %s %m %u %T@\n' | sort
 dpkg-query -W
 systemctl list-unit-files --no-legend | sort

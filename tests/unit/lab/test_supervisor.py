@@ -183,7 +183,8 @@ def ends(supervisor: Supervisor, code: int, seconds_ago: float, shutdown_reason:
 def test_only_a_crash_of_qemu_in_the_early_boot_is_started_again(
     off: Supervisor, code: int, seconds_ago: float, started_again: bool
 ) -> None:
-    assert ends(off, code, seconds_ago) == (["started again, since QEMU had crashed"] if started_again else [])
+    expected = [f"started again, since QEMU had crashed (exit {code})"] if started_again else []
+    assert ends(off, code, seconds_ago) == expected
     assert off.state.power == ("on" if started_again else "failed")
 
 
@@ -198,3 +199,49 @@ def test_a_boot_that_went_well_ends_the_count_of_crashes(off: Supervisor) -> Non
     for _number in range(STARTS_AFTER_CRASHES + 1):
         assert ends(off, -signal.SIGABRT, 5)
         assert ends(off, 0, 300, "guest-reset") == ["guest reset"]
+
+
+LOST = b"[   29.2] rcu: rcu_preempt kthread timer wakeup didn't happen for 5229 jiffies!\n"
+BOOT_BEFORE = b"[   31.0] old: " + LOST
+
+
+def watches(supervisor: Supervisor, printed: bytes, monkeypatch: pytest.MonkeyPatch, seconds_ago: float = 5) -> bool:
+    """Whether QEMU is ended for what the guest has printed in this boot."""
+    killed = []
+
+    async def kill() -> None:
+        killed.append(True)
+
+    monkeypatch.setattr("lab.supervisor.CONSOLE_PAUSE_S", 0.01)
+    monkeypatch.setattr("lab.supervisor.EARLY_BOOT_S", 5.3)
+    supervisor._kill_qemu = kill  # type: ignore[method-assign]
+    supervisor.files.console.write_bytes(BOOT_BEFORE + printed)
+    supervisor.state.started_at = time.time() - seconds_ago
+    asyncio.run(supervisor._watch_boot(len(BOOT_BEFORE)))
+    return bool(killed)
+
+
+@pytest.mark.parametrize(
+    ("printed", "seconds_ago", "ended"),
+    [
+        (b"Booting\n" + LOST, 5, True),
+        (b"Booting\nlab-node-1 login: \n" + LOST, 5, False),  # somebody may be at work
+        (b"Booting\n", 5, False),
+        (b"Booting\n" + LOST, 60, False),
+    ],
+)
+def test_a_boot_that_has_lost_a_timer_is_ended(
+    off: Supervisor, monkeypatch: pytest.MonkeyPatch, printed: bytes, seconds_ago: float, ended: bool
+) -> None:
+    assert watches(off, printed, monkeypatch, seconds_ago) is ended
+    expected = ["started again, since QEMU had lost a timer of the guest"] if ended else []
+    assert ends(off, -signal.SIGKILL, 30) == expected
+
+
+def test_boots_that_lose_timers_again_and_again_are_left_to_creep_on(
+    off: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _number in range(STARTS_AFTER_CRASHES):
+        assert watches(off, LOST, monkeypatch) and ends(off, -signal.SIGKILL, 30)
+        off._lost_timer = False
+    assert not watches(off, LOST, monkeypatch)

@@ -42,14 +42,16 @@ def test_stages_beside_each_other_run_at_once_and_the_first_prints_in_one_piece(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     beside = Stage("beside", 1, "", (step("a", "echo a1; sleep 1; echo a2"), step("b", "echo b1")), beside_next=True)
+    second = Stage("second", 1, "", (step("c", "echo c1"),), beside_next=True)
     main = Stage("main", 1, "", tuple(step(f"m{number}", f"echo m{number}; sleep 0.7") for number in range(3)))
     began = time.monotonic()
-    names = list(results(beside, main, Stage("end", 1, "", (step("e", "echo e1"),))))
-    assert names == ["a", "b", "m0", "m1", "m2", "e"], "in the order of the stages"
+    names = list(results(beside, second, main, Stage("end", 1, "", (step("e", "echo e1"),))))
+    assert names == ["a", "b", "c", "m0", "m1", "m2", "e"], "in the order of the stages"
     assert time.monotonic() - began < 3.1
     lines = [line for line in capfdbinary.readouterr().out.decode().splitlines() if line and not line.startswith("---")]
     first = lines.index("a1")
-    assert lines[first : first + 3] == ["a1", "a2", "b1"] and lines[-1] == "e1" and len(lines) == 7
+    assert lines[first : first + 3] == ["a1", "a2", "b1"] and first < lines.index("c1")
+    assert lines[-1] == "e1" and len(lines) == 8
 
 
 def test_a_stage_that_is_alone_at_the_end_prints_as_it_goes(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -57,8 +59,9 @@ def test_a_stage_that_is_alone_at_the_end_prints_as_it_goes(capfdbinary: pytest.
     assert b"a1" in capfdbinary.readouterr().out
 
 
-def test_an_interrupt_ends_both(logs: Path) -> None:
-    beside = Stage("beside", 1, "", (step("a", "exec sleep 60"),), beside_next=True)
+def test_an_interrupt_ends_both_and_nothing_is_begun_after_it(logs: Path) -> None:
+    later = logs / "later"
+    beside = Stage("beside", 1, "", (step("a", "exec sleep 60"), step("b", f"touch {later}")), beside_next=True)
     main = Stage("main", 1, "", (step("m", "exec sleep 60"),))
 
     def interrupt(_number: int, _frame: object) -> None:
@@ -72,7 +75,7 @@ def test_an_interrupt_ends_both(logs: Path) -> None:
             Suite().run((beside, main))
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 20 and not later.exists()
 
 
 def test_every_need_is_a_step() -> None:

@@ -58,7 +58,7 @@ def check_driver(evidence: NodeEvidence, profile: Profile) -> Iterator[Finding]:
     if isinstance(report.driver_version, Absent):
         raise NoEvidence(QUERY, f"Driver Version: {report.driver_version}")
     try:
-        module = evidence.facts(DRIVER_VERSION)
+        module = evidence.facts(DRIVER_VERSION).version
     except NoEvidence:
         module = None
     shown = (Evidence(QUERY, f"Driver Version : {report.driver_version}"),)

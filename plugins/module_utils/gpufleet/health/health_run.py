@@ -208,5 +208,5 @@ def _outcome(probe: Probe, result: ProbeResult | None) -> dict[str, Any]:
         return {"outcome": "missing", "seconds": 0.0, "says": "is not in the capture"}
     outcome: dict[str, Any] = {"outcome": result.outcome, "seconds": round(result.seconds, 3)}
     if result.outcome not in probe.parses:
-        outcome["says"] = f"{probe.source} {result.says()}"
+        outcome["says"] = f"{probe.title} {result.says()}"
     return outcome

@@ -35,7 +35,7 @@ class NodeEvidence:
     def _parse(self, probe: str) -> Any:
         result = self.raw(probe)
         if result.outcome not in self._probes[probe].parses:
-            return NoEvidence(probe, f"{self._probes[probe].source} {result.says()}")
+            return NoEvidence(probe, f"{self._probes[probe].title} {result.says()}")
         try:
             return self._probes[probe].parse(result)
         except ParseError as error:

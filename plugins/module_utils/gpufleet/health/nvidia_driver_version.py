@@ -3,26 +3,19 @@
 
 from __future__ import annotations
 
-import re
-
+from ..nvidia_module_facts import PROC_VERSION, LoadedDriver, parse_proc_version
 from .probe import ParseError, Probe, ProbeResult
 
 DRIVER_VERSION = "nvidia.driver_version"
-_PATH = "/proc/driver/nvidia/version"
-# "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 ...", with the open module
-# "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.163.01  Release Build ..."
-_LINE = re.compile(r"NVRM version: .*Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 
 
-def parse_driver_version(result: ProbeResult) -> str:
-    """Version of the loaded kernel module, e.g. 535.183.01. Raises ParseError."""
-    for line in result.stdout.splitlines():
-        text = line[len(_PATH) + 1 :] if line.startswith(_PATH + ":") else line
-        found = _LINE.match(text + " ")
-        if found:
-            return found.group(1)
-    first = result.stdout.strip().splitlines()[0][:200] if result.stdout.strip() else "nothing"
-    raise ParseError(f"{_PATH} has no line 'NVRM version: ... Kernel Module ...': {first!r}")
+def parse_driver_version(result: ProbeResult) -> LoadedDriver:
+    """Version and flavour of the loaded kernel module. Raises ParseError."""
+    text = "\n".join(line.removeprefix(f"{PROC_VERSION}:") for line in result.stdout.splitlines())
+    try:
+        return parse_proc_version(text)
+    except ValueError as error:
+        raise ParseError(str(error)) from error
 
 
-PROBES: tuple[Probe, ...] = (Probe(DRIVER_VERSION, parse_driver_version, paths=(_PATH,), deadline_s=10),)
+PROBES: tuple[Probe, ...] = (Probe(DRIVER_VERSION, parse_driver_version, paths=(PROC_VERSION,), deadline_s=10),)

@@ -70,6 +70,11 @@ class Probe(NamedTuple):
         """The command or the files, as a person would write them."""
         return " ".join(self.argv or self.paths)
 
+    @property
+    def title(self) -> str:
+        """The source for a message: a script of several lines is only called one."""
+        return "its script" if "\n" in self.source else self.source
+
 
 class ParseError(ValueError):
     """Output that is not what the tool prints; the message names the line. Nothing is guessed from such output."""

@@ -11,18 +11,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..profile_schema import SCHEMA, validate
+from ..rdma_facts import named_by
 from .capture import read_capture
 from .check import Check
 from .evaluation import evaluate
 from .finding import Finding
 from .gpu_facts import Absent, Gpu, GpuReport
+from .gpu_peer_memory_check import PEER_MEMORY, PeerMemoryFacts
 from .health_run import known_names
 from .iommu import GROUPS, IommuGroups
 from .node_evidence import NodeEvidence
+from .nvidia_driver_version import DRIVER_VERSION
 from .nvidia_smi_query import QUERY
 from .pci_tree import LSPCI, PciDevice, PciTree
 from .platform_facts import KERNEL, MACHINE, PROCESSORS, Kernel, Machine, Processors
 from .probe import NoEvidence, Probe
+from .rdma_stack import STACK, RdmaStack
 from .system_disks import LINKS, MOUNTS, system_disk_addresses
 
 # PCI base class and subclass: 3D and VGA controller, other bridge, InfiniBand, Ethernet, NVM Express
@@ -103,6 +107,7 @@ def _profile(evidence: NodeEvidence) -> dict[str, Any]:
         devices = _devices(tree, evidence)
         report: GpuReport | None = evidence.facts(QUERY) if "gpu" in devices else None
         iommu = _iommu(evidence.facts(GROUPS), [address for one in devices.values() for address in one["addresses"]])
+        rdma, peer_memory = _rdma(evidence), _peer_memory(evidence)
     except NoEvidence as error:
         raise ProposalError(f"the capture lacks what a profile must say: {error}") from error
     missing = [name for name in ("manufacturer", "product") if getattr(machine, name) is None]
@@ -125,9 +130,11 @@ def _profile(evidence: NodeEvidence) -> dict[str, Any]:
             "acs_redirect": "keep" if _redirects(tree, devices) else "off",
             "bios": {},
             **({"gpu": _gpu_modes(gpus)} if gpus else {}),
+            "gpu_peer_memory": peer_memory,
         },
         "packages": {
-            "nvidia_driver": {"version": _driver(report)},
+            "nvidia_driver": {**_DRIVER, "version": _driver(report), "kernel_modules": _flavour(evidence)},
+            "rdma": rdma,
             "chrony": {"version": None},
             "node_exporter": {"source": "distro", "version": None, "sha256": None, "distro_version": None},
             "zfs": {"source": "distro", "version": None, "module_package": None},
@@ -310,10 +317,44 @@ def _driver(report: GpuReport | None) -> str | None:
     return version if isinstance(version, str) else None
 
 
+def _flavour(evidence: NodeEvidence) -> str:
+    try:
+        flavour: str = evidence.facts(DRIVER_VERSION).flavour
+    except NoEvidence:
+        return "open"  # no driver is loaded: NVIDIA's choice for new GPUs
+    return flavour
+
+
+def _rdma(evidence: NodeEvidence) -> dict[str, Any]:
+    stack: RdmaStack = evidence.facts(STACK)
+    loaded = {module.origin for module in stack.loaded.values()}
+    by_address = [device for device in stack.devices if named_by(device) == "pci"]
+    return {
+        "manage": False,
+        "source": "vendor" if loaded == {"ofed"} else "distro",
+        "device_names": "pci" if by_address else "kernel",
+    }
+
+
+def _peer_memory(evidence: NodeEvidence) -> str:
+    """The module where it is loaded. That DMA-BUF would work does not say that somebody relies on it."""
+    facts: PeerMemoryFacts = evidence.facts(PEER_MEMORY)
+    return "nvidia_peermem" if facts.loaded is not None else "none"
+
+
 def _firmware(machine: Machine, gpus: Sequence[Gpu]) -> dict[str, Any]:
     versions = {"bios": machine.bios_version, "gpu_vbios": _one([gpu.vbios for gpu in gpus])}
     return {name: {"version": version} for name, version in versions.items() if version is not None}
 
+
+# What installs them is said by a person: a capture does not show where packages came from.
+_DRIVER: dict[str, Any] = {
+    "manage": False,
+    "source": "distro",
+    "modules_from": "dkms",
+    "module_options": {},
+    "profiling_for_all_users": False,
+}
 
 # A pool holds data: that gpufleet shall look after it is said by a person, never proposed.
 _POOL: dict[str, Any] = {

@@ -51,6 +51,16 @@ def test_it_says_what_the_xe9680_is(tmp_path: Path, good: Mapping[str, ProbeResu
     assert profile["platform"]["cpu"]["numa_nodes_per_socket"] == shipped["platform"]["cpu"]["numa_nodes_per_socket"]
 
 
+def test_it_says_which_driver_and_rdma_stack_run_and_leaves_them_alone(
+    tmp_path: Path, good: Mapping[str, ProbeResult]
+) -> None:
+    _path, profile = proposal(tmp_path, good)
+    driver, rdma = profile["packages"]["nvidia_driver"], profile["packages"]["rdma"]
+    assert (driver["manage"], driver["version"], driver["kernel_modules"]) == (False, "550.163.01", "open")
+    assert (rdma["manage"], rdma["source"], rdma["device_names"]) == (False, "vendor", "kernel")
+    assert profile["platform"]["gpu_peer_memory"] == "nvidia_peermem"
+
+
 def test_limits_that_no_node_shows_are_those_of_the_shipped_profile(
     tmp_path: Path, good: Mapping[str, ProbeResult]
 ) -> None:

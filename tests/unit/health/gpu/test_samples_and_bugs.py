@@ -383,7 +383,7 @@ def test_the_version_of_the_kernel_module(line: str, version: str) -> None:
     gcc = "GCC version:  gcc version 11.4.0 (Ubuntu 11.4.0-1ubuntu1~22.04)"
     path = "/proc/driver/nvidia/version:"
     for text in (f"{line}\n{gcc}\n", f"{path}{line}\n{path}{gcc}\n"):
-        assert parse_driver_version(result("nvidia.driver_version", text)) == version
+        assert parse_driver_version(result("nvidia.driver_version", text)).version == version
     with pytest.raises(ParseError, match="has no line"):
         parse_driver_version(result("nvidia.driver_version", gcc))
 
