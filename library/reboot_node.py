@@ -35,7 +35,8 @@ options:
     type: float
     default: 60
   without_gpu_evidence:
-    description: Whether to reboot where it cannot be told if the GPUs are in use, such as with a broken driver.
+    description: Whether to reboot where it cannot be told if the GPUs are in use, because nvidia-smi gives no answer
+      and open device files cannot be seen.
     type: bool
     default: false
   include_os_requests:

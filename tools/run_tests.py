@@ -136,7 +136,7 @@ def stages() -> tuple[Stage, ...]:
     controller = Stage(
         "controller",
         10,
-        "the real ansible-playbook without nodes: preflight, reports, progress, campaigns",
+        "the real ansible-playbook without nodes: preflight, reports, progress",
         (Step("pytest-controller", pytest("-n", "2", "-m", "not lab and not container", "tests/integration")),),
         fast=True,
         beside_next=True,
@@ -162,7 +162,7 @@ def stages() -> tuple[Stage, ...]:
     lab = Stage(
         "lab",
         65,
-        "the virtual node: boots and plays, the containers beside it",
+        "the virtual node: boots and plays, what needs no node beside it",
         (
             # In this order: a fresh node to a converged one, what that costs and its health, drift on it, its other
             # kernel, disks, and the other faults; at last another fresh node, whose clock is wrong in another way.

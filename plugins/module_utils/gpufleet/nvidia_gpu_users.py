@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 # They hold the GPUs for the node itself and are stopped for a reload, in this order, and started in the reverse one.
 NODE_SERVICES = (
+    "nvidia-dcgm-exporter.service",
     "nvidia-dcgm.service",
-    "dcgm-exporter.service",
     "nvidia-fabricmanager.service",
     "nvidia-persistenced.service",
 )
