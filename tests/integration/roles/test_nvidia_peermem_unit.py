@@ -103,11 +103,15 @@ def test_the_unit_follows_openibd_and_skips_a_node_without_devices(containers: C
     # ib_core cannot be taken out under it
     expected = ["modprobe -r nvidia-peermem", "openibd stop", "openibd start", "modprobe nvidia-peermem"]
     assert order(containers) == expected
-    # A boot starts both at once: the order comes from the units.
+    # A boot starts both in one transaction: the order comes from the units. A target does so too; `systemctl start` of
+    # two units does not, since it asks for one after the other, and the first may run before the second is known.
     # reset-failed: five starts in ten seconds are systemd's limit, and this test has had them.
     containers.run("node", f"systemctl stop openibd {UNIT}; systemctl reset-failed {UNIT}")
     order(containers)
-    containers.run("node", f"systemctl start {UNIT} openibd")
+    target = f"printf '[Unit]\\nWants={UNIT} openibd.service\\n' >/etc/systemd/system/as-at-boot.target"
+    containers.run("node", f"{target}; systemctl daemon-reload; systemctl start as-at-boot.target")
+    # The target waits for nothing itself; a start that waits joins the jobs under way.
+    containers.run("node", f"systemctl start openibd {UNIT}")
     assert order(containers) == ["openibd start", "modprobe nvidia-peermem"]
 
     containers.run("node", f"systemctl stop {UNIT}; touch /srv/modprobe-fails")
