@@ -26,6 +26,16 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from .profile_problem import Problem as Problem
+from .profile_schema_containers import (
+    CONTAINER_TOOLKIT,
+    DCGM,
+    DCGM_EXPORTER,
+    DOCKER,
+    PLATFORM_DOCKER,
+    container_packages_have_a_source,
+    containers_fit_together,
+    exporter_can_be_run,
+)
 from .profile_schema_gpu import PLATFORM_GPU
 from .profile_schema_gpu_stack import (
     GPU_PEER_MEMORY,
@@ -382,6 +392,7 @@ SCHEMA: dict[str, Any] = {
                 },
                 "gpu": PLATFORM_GPU,
                 "gpu_peer_memory": GPU_PEER_MEMORY,
+                "docker": PLATFORM_DOCKER,
                 "bios": {
                     "type": "map",
                     "pattern": "[A-Za-z][A-Za-z0-9]*",
@@ -441,6 +452,10 @@ SCHEMA: dict[str, Any] = {
                 },
                 "nvidia_driver": NVIDIA_DRIVER,
                 "rdma": RDMA,
+                "docker": DOCKER,
+                "container_toolkit": CONTAINER_TOOLKIT,
+                "dcgm": DCGM,
+                "dcgm_exporter": DCGM_EXPORTER,
                 "zfs": {
                     "type": "section",
                     "rule": "prebuilt_modules_are_named_by_kernel",
@@ -675,7 +690,11 @@ def _data_disks_are_described(path: str, section: dict[str, Any]) -> list[Proble
 
 
 def _sections_fit_together(path: str, section: dict[str, Any]) -> list[Problem]:
-    return [*_data_disks_are_described(path, section), *peer_memory_has_a_driver(section)]
+    return [
+        *_data_disks_are_described(path, section),
+        *peer_memory_has_a_driver(section),
+        *containers_fit_together(section),
+    ]
 
 
 def _pattern_is_a_regular_expression(path: str, section: dict[str, Any]) -> list[Problem]:
@@ -701,6 +720,8 @@ RULES: dict[str, Callable[[str, dict[str, Any]], list[Problem]]] = {
     "repository_can_be_read": repository_can_be_read,
     "driver_packages_fit_together": driver_packages_fit_together,
     "rdma_packages_fit_together": rdma_packages_fit_together,
+    "container_packages_have_a_source": container_packages_have_a_source,
+    "exporter_can_be_run": exporter_can_be_run,
     "pool_is_one_that_zfs_takes": _pool_is_one_that_zfs_takes,
 }
 

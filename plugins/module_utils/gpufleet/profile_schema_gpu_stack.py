@@ -12,7 +12,8 @@ from .profile_problem import Problem
 PROFILING_OPTION = "NVreg_RestrictProfilingToAdminUsers"
 
 
-def _repository(of_whom: str, example: str) -> dict[str, Any]:
+def repository(of_whom: str, example: str) -> dict[str, Any]:
+    """The description of a key that names an apt repository."""
     return {
         "type": "section",
         "nullable": True,
@@ -129,7 +130,7 @@ NVIDIA_DRIVER: dict[str, Any] = {
             "description": f"True: every user may read the GPUs' performance counters ({PROFILING_OPTION}=0), not "
             "root alone.",
         },
-        "repository": _repository(
+        "repository": repository(
             "the driver", "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64/"
         ),
     },
@@ -158,7 +159,7 @@ RDMA: dict[str, Any] = {
             "description": "Version of package doca-ofed (vendor, mirror) or rdma-core (distro), without the revision; "
             "null = not judged: what is installed is kept, else the newest is installed, then held.",
         },
-        "repository": _repository("DOCA", "https://linux.mellanox.com/public/repo/doca/3.1.0/ubuntu24.04/x86_64/"),
+        "repository": repository("DOCA", "https://linux.mellanox.com/public/repo/doca/3.1.0/ubuntu24.04/x86_64/"),
         "device_names": {
             "type": "str",
             "choices": ["kernel", "pci"],
@@ -217,7 +218,8 @@ def repository_can_be_read(path: str, section: dict[str, Any]) -> list[Problem]:
     return problems
 
 
-def _source_and_repository(path: str, section: dict[str, Any]) -> list[Problem]:
+def source_and_repository(path: str, section: dict[str, Any]) -> list[Problem]:
+    """A repository is named where, and only where, packages come from one of its own."""
     source, repository = section.get("source"), section.get("repository", "")
     if section.get("manage") is True and source in ("vendor", "mirror") and repository is None:
         return [
@@ -234,7 +236,7 @@ def _source_and_repository(path: str, section: dict[str, Any]) -> list[Problem]:
                 f"{path}.repository",
                 f"null, since {path}.source is distro",
                 "a section",
-                f"for a server of one's own with NVIDIA's packages set {path}.source to mirror",
+                f"for a server of one's own with the vendor's packages set {path}.source to mirror",
             )
         ]
     return []
@@ -242,7 +244,7 @@ def _source_and_repository(path: str, section: dict[str, Any]) -> list[Problem]:
 
 def driver_packages_fit_together(path: str, section: dict[str, Any]) -> list[Problem]:
     """Source, branch, version and modules of packages.nvidia_driver name one installation."""
-    problems = _source_and_repository(path, section)
+    problems = source_and_repository(path, section)
     source, branch, version = (section.get(key) for key in ("source", "branch", "version"))
     if section.get("manage") is True and source in ("vendor", "mirror") and "branch" in section and branch is None:
         problems.append(
@@ -297,7 +299,7 @@ def driver_packages_fit_together(path: str, section: dict[str, Any]) -> list[Pro
 
 def rdma_packages_fit_together(path: str, section: dict[str, Any]) -> list[Problem]:
     """Source and repository of packages.rdma name one installation."""
-    return _source_and_repository(path, section)
+    return source_and_repository(path, section)
 
 
 def peer_memory_has_a_driver(profile: dict[str, Any]) -> list[Problem]:
