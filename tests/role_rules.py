@@ -39,6 +39,24 @@ ANSIBLE_NAMES = frozenset(
     ansible_pipelining ansible_timeout
     """.split()  # noqa: SIM905, a list literal would be a page of one name a line
 )
+# Modules that download packages, tarballs or images. One of library/ that is missing here fails
+# tests/unit/roles/test_downloads.py.
+DOWNLOADING_MODULES = frozenset(
+    """
+    apt_stack held_package node_exporter_binary zfs_packages
+    ansible.builtin.apt ansible.builtin.apt_key ansible.builtin.apt_repository ansible.builtin.deb822_repository
+    ansible.builtin.package ansible.builtin.pip ansible.builtin.git ansible.builtin.get_url
+    community.docker.docker_image community.docker.docker_image_pull community.docker.docker_container
+    community.docker.docker_compose_v2 community.docker.docker_compose_v2_pull
+    containers.podman.podman_image containers.podman.podman_container
+    """.split()  # noqa: SIM905
+)
+# The same by hand.
+COMMANDS = ("ansible.builtin.command", "ansible.builtin.shell", "ansible.builtin.raw", "ansible.builtin.script")
+DOWNLOADING_COMMAND = re.compile(r"\bapt(?:-get)? |\bwget |\b(?:docker|podman|nerdctl|ctr|crictl)\b.*\bpull\b")
+# Inventory variables that every role and playbook reads the same way (inventories/example, downloads.yml).
+THROTTLE = "{{ downloads_at_once | default(0) }}"
+PROXY = "{{ proxy_environment | default({}) }}"
 WORD = re.compile(r"\bansible_[a-z0-9_]+\b")
 HOSTS = re.compile(r"\b(?:gpu_nodes|localhost|gpufleet_[a-z_]+)\b")
 
@@ -209,6 +227,30 @@ def names_its_variables(role: Path) -> Iterator[str]:
                 yield f"{file.relative_to(role)}: {name} must start with {private}"
 
 
+def downloads(task: dict[str, Any]) -> bool:
+    """Whether a task downloads packages, tarballs or images."""
+    if not DOWNLOADING_MODULES.isdisjoint(task):
+        return True
+    return any(command in task and DOWNLOADING_COMMAND.search(words_of(task[command])) for command in COMMANDS)
+
+
+def words_of(arguments: Any) -> str:
+    """The arguments of a command as one line, in whichever form a task has them."""
+    if isinstance(arguments, dict):
+        return " ".join(words_of(value) for value in arguments.values())
+    return " ".join(map(str, arguments)) if isinstance(arguments, list) else str(arguments)
+
+
+def limits_downloads(role: Path) -> Iterator[str]:
+    """A task that downloads does so on as many nodes at once as the inventory allows."""
+    for file, task in tasks_of(role):
+        if downloads(task) and task.get("throttle") != THROTTLE:
+            yield (
+                f"{file.relative_to(role)}: `{task.get('name')}` downloads, and its throttle is "
+                f"{task.get('throttle')!r}; must be {THROTTLE!r}"
+            )
+
+
 ROLE_RULES: dict[str, Callable[[Path], Iterator[str]]] = {
     rule.__name__: rule
     for rule in (
@@ -219,6 +261,7 @@ ROLE_RULES: dict[str, Callable[[Path], Iterator[str]]] = {
         reads_its_variables,
         uses_no_injected_facts,
         names_its_variables,
+        limits_downloads,
     )
 }
 
@@ -230,8 +273,42 @@ def plays_in(file: Path) -> Iterator[dict[str, Any]]:
             yield play
 
 
+def roles_in(play: dict[str, Any]) -> Iterator[str]:
+    """Names of the roles that a play calls."""
+    for role in play.get("roles") or []:
+        yield role if isinstance(role, str) else role.get("role") or role.get("name")
+    for task in tasks_in_play(play):
+        for action in ("import_role", "include_role"):
+            if f"ansible.builtin.{action}" in task:
+                yield task[f"ansible.builtin.{action}"]["name"]
+
+
+def tasks_in_play(play: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """All tasks that stand in a play itself."""
+    for section in ("pre_tasks", "tasks", "post_tasks", "handlers"):
+        yield from tasks_in(play.get(section))
+
+
+def download_problems(play: dict[str, Any], roles: Path) -> Iterator[str]:
+    """A play that downloads, by itself or by a role below `roles`, does so through the inventory's proxy."""
+    downloading = []
+    for task in tasks_in_play(play):
+        if downloads(task):
+            downloading.append(f"task `{task.get('name')}`")
+            if task.get("throttle") != THROTTLE:
+                yield f"`{task.get('name')}` downloads, and its throttle is not {THROTTLE!r}"
+    for name in roles_in(play):
+        if any(downloads(task) for _, task in tasks_of(roles / name)):
+            downloading.append(f"role {name}")
+    if downloading and play.get("environment") != PROXY:
+        yield f"{', '.join(downloading)} downloads, and the play's environment is not {PROXY!r}"
+
+
 def playbook_problems(file: Path) -> Iterator[str]:
-    """Plays are for gpu_nodes, a group made from them, or localhost; gather nothing; call roles without validation."""
+    """Plays are for gpu_nodes, a group made from them, or localhost; gather nothing; call roles without validation.
+
+    Those that download do so as the inventory says. Roles are looked for beside the playbook's folder.
+    """
     for play in plays_in(file):
         where = f"{file.name}, play `{play.get('name')}`"
         hosts = str(play["hosts"])
@@ -242,10 +319,11 @@ def playbook_problems(file: Path) -> Iterator[str]:
         for role in play.get("roles") or []:
             if not isinstance(role, dict) or role.get("rolespec_validate") is not False:
                 yield f"{where}: role {role} must be called with rolespec_validate: false"
-        for section in ("pre_tasks", "tasks", "post_tasks"):
-            for task in tasks_in(play.get(section)):
-                for action in ("import_role", "include_role"):
-                    arguments = task.get(f"ansible.builtin.{action}")
-                    if arguments and arguments.get("rolespec_validate") is not False:
-                        yield f"{where}: role {arguments.get('name')} must be called with rolespec_validate: false"
+        for task in tasks_in_play(play):
+            for action in ("import_role", "include_role"):
+                arguments = task.get(f"ansible.builtin.{action}")
+                if arguments and arguments.get("rolespec_validate") is not False:
+                    yield f"{where}: role {arguments.get('name')} must be called with rolespec_validate: false"
+        for problem in download_problems(play, file.parents[1] / "roles"):
+            yield f"{where}: {problem}"
     yield from injected_facts(file, file.parent)

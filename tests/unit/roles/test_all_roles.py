@@ -27,6 +27,9 @@ argument_specs:
   register: __clock_file
   when: clock_limit > 1 and ansible_facts['distribution'] == 'Debian' and not ansible_check_mode
   tags: [clock, clock_configure]
+- name: Install the clock
+  apt_stack: {name: clock, packages: [{name: chrony}]}
+  throttle: "{{ downloads_at_once | default(0) }}"
 """,
     "templates/x.j2": "{{ clock_servers }} {{ clock_pin }} {{ __clock_path }}\n",
     "vars/main.yml": "__clock_path: /x\n",
@@ -67,6 +70,9 @@ FAULTS = [
     ("names_its_variables", "vars/main.yml", "__clock_path", "clock_path", "clock_path must start with __clock_"),
     ("names_its_variables", "tasks/main.yml", "__clock_file", "result", "result must start with __clock_"),
     ("names_its_variables", "defaults/main.yml", "clock_pin", "pin", "defaults: pin must start with clock_"),
+    ("limits_downloads", "tasks/main.yml", "  throttle:", "  # throttle:", "`Install the clock` downloads, and its"),
+    ("limits_downloads", "tasks/main.yml", "{{ downloads_at_once | default(0) }}", "20", "throttle is '20'; must be"),
+    ("limits_downloads", "tasks/main.yml", "ansible.builtin.template:", "ansible.builtin.get_url:", "throttle is None"),
 ]
 
 
