@@ -37,6 +37,8 @@ options:
   repository:
     description:
       - The apt repository of the stack. Null means the node's own sources.
+      - Where another stack of this module has the source of the very same repository, that source is used, and none is
+        written.
       - The same repository in another source file would stop apt from reading any source, since it names another key.
         Such a line or stanza is removed with a warning. One that says more than that, or spells the address with
         another scheme, is refused.

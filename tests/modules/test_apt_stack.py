@@ -104,6 +104,29 @@ def test_a_converged_node_is_asked_once_and_no_mirror(node: Node, run_module: Ru
     assert len(node.calls()) == 1
 
 
+def test_a_second_stack_of_the_same_repository_uses_the_source_of_the_first(node: Node, run_module: RunModule) -> None:
+    """As the driver and DCGM do: each taking out the other's source would change the node in every run."""
+    node.commands.answer(QUERY, HELD)
+    first, second = node.arguments, {**node.arguments, "name": "dcgm"}
+    for node.arguments in (first, second):
+        node.write_files()
+    keyring = node.etc / "keyrings" / "gpufleet-nvidia-driver.asc"
+    assert [name for name in node.files() if "dcgm" in name] == [
+        "apt.conf.d/52gpufleet-dcgm",
+        "preferences.d/gpufleet-dcgm",
+    ]
+    for arguments in (first, second, first):
+        result = run_module(node.module, **arguments)
+        assert not result.get("failed") and not result["changed"], result
+
+    # Where the first one's key is gone its source is of no use, and the second one takes over.
+    keyring.unlink()
+    node.write_files()
+    sources = [name for name in node.files() if name.startswith("sources.list.d/")]
+    assert sources == ["sources.list.d/gpufleet-dcgm.sources"]
+    assert run_module(node.module, **second)["changed"] is False
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_a_lost_hold_is_set_again_companions_included(node: Node, run_module: RunModule, check: bool) -> None:
     node.commands.answer(QUERY, UNHELD)

@@ -167,6 +167,23 @@ def render_source(repository: Repository, key_path: str, stack: str) -> str:
     return "\n".join([*lines, f"Signed-By: {key_path}"]) + "\n"
 
 
+def shared_source(repository: Repository, files: Mapping[str, str]) -> tuple[str, str] | None:
+    """(file, path of its key) of another stack's own source of exactly this repository, or None.
+
+    Two stacks may come from one repository (the driver and DCGM from NVIDIA's CUDA repository). The one that was there
+    first keeps the source, the other uses it: each taking the other's out would change the node in every run.
+    """
+    for path, text in files.items():
+        stack = re.fullmatch(r"gpufleet-(.+)\.sources", path.rpartition("/")[2])
+        sources = parse_file(path, text)
+        if not stack or len(sources) != 1:
+            continue
+        key_path = sources[0].signed_by
+        if key_path and text == render_source(repository, key_path, stack.group(1)):
+            return path, key_path
+    return None
+
+
 def render_blacklist(patterns: Sequence[str], stack: str) -> str:
     """The apt.conf.d file that keeps unattended-upgrades off packages."""
     entries = "".join(f'  "{pattern}";\n' for pattern in patterns)

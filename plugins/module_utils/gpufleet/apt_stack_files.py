@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .apt_packages import PackageState
-from .apt_sources import Doubles, Repository, find_doubles, render_blacklist, render_source
+from .apt_sources import Doubles, Repository, find_doubles, render_blacklist, render_source, shared_source
 from .apt_sources_trial import Roots
 from .apt_stack_error import AptStackError
 from .apt_stack_pins import Blocker, blockers, render_pins
@@ -49,7 +49,7 @@ class StackFiles:
         if asked["never_upgraded"]:
             wanted[self._blacklist] = render_blacklist(asked["never_upgraded"], self._name).encode()
         self._key_path = ""
-        if self.repository:
+        if self.repository and not self._is_shared(given["key_sha256"]):
             self._key_path, key = self._key(given["key_url"], given["key_sha256"])
             wanted[self._key_path] = key
             wanted[self._source] = render_source(self.repository, self._key_path, self._name).encode()
@@ -68,6 +68,13 @@ class StackFiles:
             if content is not None:
                 found[path] = content.decode("utf-8", "replace")
         return found
+
+    def _is_shared(self, sha256: str | None) -> bool:
+        """Whether another stack has the source of this very repository, with the key that is wanted."""
+        assert self.repository is not None
+        shared = shared_source(self.repository, self.other_sources)
+        content = _read(shared[1]) if shared else None
+        return content is not None and sha256 in (None, hashlib.sha256(content).hexdigest())
 
     def _key(self, url: str, sha256: str | None) -> tuple[str, bytes]:
         """Path and content of the key: the one on the node where it is the pinned one, else the one behind the URL."""
