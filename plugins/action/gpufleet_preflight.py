@@ -26,6 +26,7 @@ if _OWN not in ansible.module_utils.__path__:
 
 from ansible.module_utils.gpufleet_controller import (
     preflight_controller,
+    preflight_downloads,
     preflight_inventory,
     preflight_profiles,
     preflight_roles,
@@ -62,7 +63,9 @@ class ActionModule(ActionBase):
         findings.extend(preflight_controller.controller_findings(core_version, sys.version_info, _can_import))
         findings.extend(preflight_inventory.group_findings(groups))
         self._check_inventory(variables, set(nodes), findings)
-        profiles = self._check_nodes({node: variables[node] for node in checked}, findings)
+        checked_variables = {node: variables[node] for node in checked}
+        self._check_downloads(checked_variables, findings)
+        profiles = self._check_nodes(checked_variables, findings)
 
         if len(findings):
             result.update(
@@ -95,6 +98,15 @@ class ActionModule(ActionBase):
             networks.update(preflight_inventory.host_networks(values, networks))
         if _can_import("netaddr"):  # otherwise a finding already
             preflight_inventory.address_findings(addresses, networks, findings)
+
+    def _check_downloads(self, variables: dict[str, dict[str, Any]], findings: Findings) -> None:
+        """How the nodes of this run download."""
+        values: dict[str, dict[str, Any]] = {}
+        for host, host_variables in variables.items():
+            names = [name for name in preflight_downloads.VARIABLES if name in host_variables]
+            values[host], unevaluated = self._template(host_variables, names) if names else ({}, [])
+            findings.extend(unevaluated, host)
+        preflight_downloads.download_findings(variables, values, findings)
 
     def _check_nodes(self, variables: dict[str, dict[str, Any]], findings: Findings) -> Counter[str]:
         """Profiles and role variables; returns how many nodes use each profile."""

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -116,6 +117,28 @@ def test_strings_from_the_command_line_are_refused_and_json_passes(preflight: Ca
     ]
     assert "-e '{\"web_port\": ...}'" in run.said
     assert preflight({"gpu-1": {}}, "-e", json.dumps({"web_manage": False, "web_port": 81})).code == 0
+
+
+def test_how_nodes_download_is_checked(preflight: Callable[..., Run]) -> None:
+    good = {"downloads_at_once": 20, "proxy_environment": {"http_proxy": "{{ proxy }}", "no_proxy": "localhost"}}
+    run = preflight({"gpu-1": {}, "gpu-2": {}}, **good, proxy="http://user:hunter2@proxy.example.com:3128")
+    assert run.code == 0, run.said
+    hosts: dict[str, dict[str, Any]] = {"gpu-1": {"downloads_at_once": 5}, "gpu-2": {"proxy_enviroment": {}}}
+    run = preflight(hosts, "--limit", "gpu_nodes", **good, proxy="user:hunter2@proxy.example.com:3128")
+    assert run.code != 0
+    assert [problem.split(" | ")[:2] for problem in run.problems()] == [
+        ["proxy_enviroment of gpu-2", "a variable that nothing reads; did you mean 'proxy_environment'?"],
+        [
+            "proxy_environment.http_proxy of gpu-[1-2] (2 hosts)",
+            "an address with credentials in it (not shown), which does not say http://",
+        ],
+        ["downloads_at_once", "it differs: 5 for gpu-1; 20 for gpu-2"],
+    ]
+    assert "hunter2" not in run.said
+    # The other node is not in this run.
+    assert preflight(hosts, "--limit", "gpu-1", **good, proxy="http://proxy.example.com:3128").code == 0
+    run = preflight({"gpu-1": {}}, "-e", "downloads_at_once=5")
+    assert run.problems()[0].startswith("downloads_at_once of gpu-1 | the string '5' | a whole number of nodes")
 
 
 def test_secret_is_not_printed(preflight: Callable[..., Run]) -> None:
