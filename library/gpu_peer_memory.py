@@ -95,7 +95,7 @@ from ansible.module_utils.gpufleet.gpu_peer_memory_facts import (
     parse_clients,
 )
 from ansible.module_utils.gpufleet.kernel_modules import parse_show_depends
-from ansible.module_utils.gpufleet.nvidia_module_facts import PROC_VERSION, parse_proc_version
+from ansible.module_utils.gpufleet.nvidia_loaded_driver import PROC_VERSION, parse_proc_version
 from ansible.module_utils.gpufleet.rdma_devices import gpus_of_nvidia, rdma_devices
 from ansible.module_utils.gpufleet.rdma_facts import parse_modinfo, parse_sys_module
 from ansible.module_utils.gpufleet.reboot_request_file import REQUESTS

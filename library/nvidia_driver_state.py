@@ -140,9 +140,9 @@ from ansible.module_utils.gpufleet.kernel_modules import (
     explain_modprobe,
     installed_kernels,
     parse_dkms_status,
-    parse_modinfo,
     parse_show_depends,
 )
+from ansible.module_utils.gpufleet.modinfo import parse_modinfo
 from ansible.module_utils.gpufleet.nvidia_driver_verdict import (
     DriverError,
     differing_parameters,
@@ -153,13 +153,12 @@ from ansible.module_utils.gpufleet.nvidia_driver_verdict import (
     unseen_gpus,
 )
 from ansible.module_utils.gpufleet.nvidia_gpu_users import NODE_SERVICES, gpu_users, others
+from ansible.module_utils.gpufleet.nvidia_loaded_driver import PROC_VERSION, parse_proc_version
 from ansible.module_utils.gpufleet.nvidia_module_facts import (
     PROC_GPUS,
     PROC_PARAMETERS,
-    PROC_VERSION,
     WHAT,
     parse_parameters,
-    parse_proc_version,
     read_reasons,
     since_last_load,
 )

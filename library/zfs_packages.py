@@ -135,7 +135,6 @@ from ansible.module_utils.gpufleet.kernel_modules import (
     BOOT_ROOT,
     DKMS_ROOT,
     MODULES_ROOT,
-    KernelModule,
     both_spellings,
     built_by_dkms,
     explain_modprobe,
@@ -143,10 +142,10 @@ from ansible.module_utils.gpufleet.kernel_modules import (
     installed_kernels,
     module_files,
     newest_make_log,
-    parse_modinfo,
-    upstream_version,
 )
+from ansible.module_utils.gpufleet.modinfo import KernelModule, parse_modinfo
 from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
+from ansible.module_utils.gpufleet.package_version import upstream_version
 from ansible.module_utils.gpufleet.zfs_kernel_modules import (
     DKMS_PACKAGE,
     LOADED_VERSION,

@@ -12,7 +12,7 @@ from .apt_plan import matches
 from .apt_stack_error import AptStackError
 from .apt_stack_pins import Blocker, Policy
 from .apt_stack_versions import by_age
-from .kernel_modules import upstream_version
+from .package_version import upstream_version
 
 PACKAGE_NAME = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.]"  # Debian policy 5.6.1
 VERSION = r"[A-Za-z0-9.+~:-]+"

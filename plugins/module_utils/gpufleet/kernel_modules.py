@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from .package_version import natural
+
 MODULES_ROOT = "/lib/modules"
 BOOT_ROOT = "/boot"
 DKMS_ROOT = "/var/lib/dkms"
@@ -20,25 +22,6 @@ MAKE_LOG_LINES = 15
 # argv that exits 0 while the running kernel is not among the installed ones. uname is asked when it runs, so nothing of
 # this node is written into the text.
 KERNEL_STILL_GONE = ("/bin/sh", "-c", 'test ! -e "/boot/vmlinuz-$(uname -r)"')
-
-
-class KernelModule(NamedTuple):
-    """The module that a kernel would load, as modinfo tells it; "" where modinfo has no such line.
-
-    path: its file. version: such as 2.3.2-2 or 580.105.08. license: such as "Dual MIT/GPL". vermagic: its first word is
-    the release it was built for. signer: name in the certificate of the key that signed it.
-    """
-
-    path: str
-    version: str
-    license: str = ""
-    vermagic: str = ""
-    signer: str = ""
-
-
-def natural(text: str) -> list[tuple[int, str]]:
-    """Key that sorts releases and versions by their numbers: 6.1.0-9 before 6.1.0-26."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", text)]
 
 
 def installed_kernels(modules_root: str = MODULES_ROOT, boot_root: str = BOOT_ROOT) -> list[str]:
@@ -85,28 +68,6 @@ def both_spellings(paths: Iterable[str]) -> list[str]:
 def files_of_packages(text: str) -> set[str]:
     """The paths in what `dpkg-query --search <path>...` printed: those that a package owns."""
     return {path for _packages, colon, path in (line.partition(": ") for line in text.splitlines()) if colon}
-
-
-def upstream_version(version: str) -> str:
-    """The upstream part of a Debian version: 1:2.3.2-2~bpo12+1 -> 2.3.2 (deb-version(7))."""
-    without_epoch = version.partition(":")[2] or version
-    return without_epoch.rpartition("-")[0] or without_epoch
-
-
-def parse_modinfo(text: str) -> KernelModule:
-    """The module in what `modinfo [-k release] <name>` printed.
-
-    Raises ValueError where file or version are missing: cut short, or a module without a version.
-    """
-    fields = dict(re.findall(r"^(filename|version|license|vermagic|signer):[ \t]+(\S.*)$", text, re.MULTILINE))
-    missing = [key for key in ("filename", "version") if key not in fields]
-    if missing:
-        raise ValueError(f"modinfo prints no {' and no '.join(missing)}")
-    return KernelModule(
-        fields["filename"].strip(),
-        fields["version"].strip(),
-        *(fields.get(key, "").strip() for key in ("license", "vermagic", "signer")),
-    )
 
 
 def module_package_name(pattern: str | None, release: str) -> str:

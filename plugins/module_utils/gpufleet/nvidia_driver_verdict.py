@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .kernel_modules import KERNEL_STILL_GONE, KernelModule, upstream_version
-from .nvidia_module_facts import WHAT, LoadedDriver, LogReason, flavour_of
+from .kernel_modules import KERNEL_STILL_GONE
+from .modinfo import KernelModule
+from .nvidia_loaded_driver import LoadedDriver, flavour_of
+from .nvidia_module_facts import WHAT, LogReason
+from .package_version import upstream_version
 
 # Shell that sets m to the module that modprobe would take (kernel_modules.parse_show_depends says why modinfo cannot).
 _RESOLVE = (

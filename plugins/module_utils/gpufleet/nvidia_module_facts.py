@@ -10,40 +10,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-PROC_VERSION = "/proc/driver/nvidia/version"
 # One folder for each GPU that the driver has taken, named by PCI address.
 PROC_GPUS = "/proc/driver/nvidia/gpus"
 PROC_PARAMETERS = "/proc/driver/nvidia/params"
 SYS_MODULE = "/sys/module/nvidia"
 # UEFI specification, 3.3 and 8.2: four bytes of attributes in front of the one byte of value.
 SECURE_BOOT_VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-
-OPEN, PROPRIETARY = "open", "proprietary"
-
-
-class LoadedDriver(NamedTuple):
-    """The loaded module: version such as 580.105.08; flavour is OPEN or PROPRIETARY."""
-
-    version: str
-    flavour: str
-
-
-# "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 ...", with the open module
-# "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.163.01  Release Build ..."
-_PROC_VERSION = re.compile(r"^NVRM version: .*?(Open )?Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)(?=\s|$)", re.MULTILINE)
-
-
-def parse_proc_version(text: str) -> LoadedDriver:
-    """The module that /proc/driver/nvidia/version describes; raises ValueError for any other text."""
-    found = _PROC_VERSION.search(text)
-    if not found:
-        raise ValueError(f"{PROC_VERSION} has no line 'NVRM version: ... Kernel Module ...': {text[:200]!r}")
-    return LoadedDriver(found.group(2), OPEN if found.group(1) else PROPRIETARY)
-
-
-def flavour_of(license_text: str) -> str | None:
-    """OPEN or PROPRIETARY by a module's license ("Dual MIT/GPL", "NVIDIA"); None for any other."""
-    return {"Dual MIT/GPL": OPEN, "NVIDIA": PROPRIETARY}.get(license_text)
 
 
 def parse_parameters(text: str) -> dict[str, str]:

@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .kernel_modules import module_package_name, natural, upstream_version
+from .kernel_modules import module_package_name
+from .package_version import natural, upstream_version
 
 # NVIDIA's fabric manager lost the branch in its name (azhpc-images PR #456), and the pinning packages are seen since.
 UNBRANCHED_SINCE = 580

@@ -13,12 +13,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from .kernel_modules import natural
+from .package_version import natural
 
 # The modules that decide: the core of the subsystem, the card's driver, and its RDMA half.
 STACK_MODULES = ("ib_core", "mlx5_core", "mlx5_ib")
 # Loaded with OFED only: its layer over the kernel's interfaces.
 OFED_ONLY_MODULE = "mlx_compat"
+# Which stack each source brings.
+ORIGIN_OF_SOURCE = {"vendor": "ofed", "mirror": "ofed", "distro": "inbox"}
 
 # What the parsers read. A missing /sys/class/infiniband (find ends with 1) means that ib_core is not loaded.
 OFED_INFO_ARGV = ("ofed_info", "-s")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from .kernel_modules import KERNEL_STILL_GONE
 from .rdma_devices import NAMES_STILL_DIFFER, misnamed
 from .rdma_facts import (
+    ORIGIN_OF_SOURCE,
     STACK_MODULES,
     LoadedModule,
     ModuleFile,
@@ -18,8 +19,6 @@ from .rdma_facts import (
     stack_name,
 )
 
-# Which stack each source brings.
-ORIGIN_OF_SOURCE = {"vendor": "ofed", "mirror": "ofed", "distro": "inbox"}
 DKMS_PACKAGE = "mlnx-ofed-kernel-dkms"
 
 

@@ -10,7 +10,9 @@ import os
 import re
 from collections.abc import Mapping
 
-from .kernel_modules import KERNEL_STILL_GONE, MODULES_ROOT, KernelModule, module_package_name, upstream_version
+from .kernel_modules import KERNEL_STILL_GONE, MODULES_ROOT, module_package_name
+from .modinfo import KernelModule
+from .package_version import upstream_version
 
 LOADED_VERSION = "/sys/module/zfs/version"
 

@@ -5,7 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gpufleet.kernel_modules import KernelModule, parse_show_depends
+from ansible.module_utils.gpufleet.kernel_modules import parse_show_depends
+from ansible.module_utils.gpufleet.modinfo import KernelModule
 from ansible.module_utils.gpufleet.nvidia_driver_verdict import (
     MODULE_STILL_DIFFERS,
     PARAMETER_STILL_DIFFERS,
@@ -17,7 +18,8 @@ from ansible.module_utils.gpufleet.nvidia_driver_verdict import (
     unfit_kernels,
     unseen_gpus,
 )
-from ansible.module_utils.gpufleet.nvidia_module_facts import LoadedDriver, LogReason
+from ansible.module_utils.gpufleet.nvidia_loaded_driver import LoadedDriver
+from ansible.module_utils.gpufleet.nvidia_module_facts import LogReason
 
 OLD, NEW = "580.95.05", "580.105.08"
 MIT = "Dual MIT/GPL"

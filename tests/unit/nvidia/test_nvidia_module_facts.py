@@ -2,13 +2,11 @@
 """What a node says about its NVIDIA kernel module, as text: each form that was seen, and what must not be guessed."""
 
 import pytest
+from ansible.module_utils.gpufleet.nvidia_loaded_driver import LoadedDriver, flavour_of, parse_proc_version
 from ansible.module_utils.gpufleet.nvidia_module_facts import (
     WHAT,
-    LoadedDriver,
-    flavour_of,
     parse_nv_fabricmanager_version,
     parse_parameters,
-    parse_proc_version,
     parse_sb_state,
     parse_secure_boot_variable,
     parse_test_key,

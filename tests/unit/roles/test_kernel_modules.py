@@ -9,14 +9,13 @@ import pytest
 from ansible.module_utils.gpufleet.kernel_modules import (
     KERNEL_STILL_GONE,
     DkmsBuild,
-    KernelModule,
     explain_modprobe,
     installed_kernels,
     module_files,
     newest_make_log,
     parse_dkms_status,
-    parse_modinfo,
 )
+from ansible.module_utils.gpufleet.modinfo import KernelModule, parse_modinfo
 
 MODINFO = """filename:       /lib/modules/6.12.118+deb13-cloud-amd64/updates/dkms/zfs.ko.xz
 version:        2.3.9-0+deb13u1

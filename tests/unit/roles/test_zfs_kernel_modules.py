@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gpufleet.kernel_modules import KernelModule, upstream_version
+from ansible.module_utils.gpufleet.modinfo import KernelModule
+from ansible.module_utils.gpufleet.package_version import upstream_version
 from ansible.module_utils.gpufleet.zfs_kernel_modules import (
     MODULE_STILL_DIFFERS,
     ZfsPackagesError,

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..kernel_modules import KernelModule, parse_modinfo
-from ..nvidia_module_facts import LoadedDriver, flavour_of
+from ..modinfo import KernelModule, parse_modinfo
+from ..nvidia_loaded_driver import LoadedDriver, flavour_of
 from .check import Check, Profile
 from .counted_output import counted, one_line, parts_of
 from .finding import Evidence, Finding

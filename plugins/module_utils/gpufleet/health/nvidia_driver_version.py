@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..nvidia_module_facts import PROC_VERSION, LoadedDriver, parse_proc_version
+from ..nvidia_loaded_driver import PROC_VERSION, LoadedDriver, parse_proc_version
 from .probe import ParseError, Probe, ProbeResult
 
 DRIVER_VERSION = "nvidia.driver_version"

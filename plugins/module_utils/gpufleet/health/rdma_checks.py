@@ -6,10 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..kernel_modules import upstream_version
+from ..package_version import upstream_version
 from ..rdma_devices import MELLANOX, misnamed
-from ..rdma_facts import STACK_MODULES, ModuleFile, RdmaDevice, differs_from_file, named_by, stack_name
-from ..rdma_stack_need import ORIGIN_OF_SOURCE
+from ..rdma_facts import (
+    ORIGIN_OF_SOURCE,
+    STACK_MODULES,
+    ModuleFile,
+    RdmaDevice,
+    differs_from_file,
+    named_by,
+    stack_name,
+)
 from .check import Check, Profile
 from .finding import Evidence, Finding
 from .node_evidence import NodeEvidence
