@@ -43,7 +43,7 @@ ANSIBLE_NAMES = frozenset(
 # tests/unit/roles/test_downloads.py.
 DOWNLOADING_MODULES = frozenset(
     """
-    apt_stack held_package node_exporter_binary zfs_packages
+    apt_stack dcgm_exporter_image held_package node_exporter_binary zfs_packages
     ansible.builtin.apt ansible.builtin.apt_key ansible.builtin.apt_repository ansible.builtin.deb822_repository
     ansible.builtin.package ansible.builtin.pip ansible.builtin.git ansible.builtin.get_url
     community.docker.docker_image community.docker.docker_image_pull community.docker.docker_container
