@@ -19,7 +19,10 @@ MAINTAINER = "gpufleet tests <nobody@example.com>"
 
 @dataclass(frozen=True)
 class Package:
-    """A package: `relations` are fields such as Depends, `files` path -> text, `payload` bytes that do not compress."""
+    """A package: `relations` are fields such as Depends, `files` path -> text, `payload` bytes that do not compress.
+
+    A file whose text begins with #! is a program.
+    """
 
     name: str
     version: str
@@ -66,7 +69,10 @@ def _tar(files: Mapping[str, tuple[bytes, int]]) -> bytes:
 
 def write_deb(package: Package, folder: Path) -> Path:
     """Write the package as deb(5) describes it; returns its path."""
-    data = {path.lstrip("/"): (text.encode(), 0o644) for path, text in package.files.items()}
+    data = {
+        path.lstrip("/"): (text.encode(), 0o755 if text.startswith("#!") else 0o644)
+        for path, text in package.files.items()
+    }
     if package.payload:
         data[f"usr/share/doc/{package.name}/payload"] = (os.urandom(package.payload), 0o644)
     control = {"control": (_fields(package.control).encode(), 0o644)}
