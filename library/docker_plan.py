@@ -158,7 +158,7 @@ def plan(module):
     refuse_stop(wanted, told, leaving)
     return {
         "changed": False,
-        "apt": apt_arguments(packages, wanted["version"], installed, wanted["upgrade"], going_back, leaving),
+        "apt": apt_arguments(packages, wanted["version"], wanted["upgrade"], going_back, leaving),
         "engine_package": packages.engine,
         "installed_version": told,
     }

@@ -10,6 +10,7 @@ from typing import Any
 
 from . import docker_engine_record
 from .apt_packages import PackageError, read_state
+from .container_toolkit_devices import make_links, nodes, unlinked
 from .docker_api import SOCKET, Engine, Info, NoAnswer, names
 from .docker_daemon_file import DaemonFile
 from .docker_engine_record import RECORD, Record
@@ -99,6 +100,9 @@ class EngineOnNode:
         file = DaemonFile(root=ROOT)
         file.refuse_clashes(file.settings)
         if self.service.needs_daemon_reload and not self._check:
+            # Containers that run keep their GPUs over it only where these links are.
+            devices = nodes(ROOT)
+            make_links(unlinked(devices, ROOT), devices, ROOT)
             systemctl("daemon-reload")
         if self.info is None:
             self._start(file)

@@ -78,20 +78,18 @@ def refuse_other_source(
 def apt_arguments(
     packages: EnginePackages,
     version: str | None,
-    installed: Mapping[str, str],
     upgrade: bool,
     downgrade: bool,
     leaving: list[str],
 ) -> dict[str, Any]:
-    """Arguments of apt_stack, without source and name. installed: name -> version.
+    """Arguments of apt_stack, without source and name.
 
-    Without a version in the profile all packages of the release follow the engine that is installed.
+    Without a version in the profile what is installed is kept by its hold alone: a pin of the version that the first run
+    has brought would be a change of the second one.
     """
-    told = installed.get(packages.engine)
-    release = version or (upstream_version(told) if told and not upgrade else None)
     return {
         "packages": [
-            *({"name": name, **({"upstream": release} if release else {})} for name in packages.of_release),
+            *({"name": name, **({"upstream": version} if version else {})} for name in packages.of_release),
             *({"name": name} for name in packages.beside),
         ],
         "never_upgraded": list(packages.never_upgraded),
