@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .docker_error import DockerError
-from .package_version import upstream_version
 
 _VENDOR = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin")
 _VENDOR_MORE = ("docker-ce-rootless-extras", "docker-compose-plugin", "docker-model-plugin")
@@ -84,8 +83,8 @@ def apt_arguments(
 ) -> dict[str, Any]:
     """Arguments of apt_stack, without source and name.
 
-    Without a version in the profile what is installed is kept by its hold alone: a pin of the version that the first run
-    has brought would be a change of the second one.
+    Without a version in the profile what is installed is kept by its hold alone: a pin of the version that the first
+    run has brought would be a change of the second one.
     """
     return {
         "packages": [
