@@ -16,6 +16,8 @@ import yaml
 from ansible.module_utils.gpufleet.health.probe import ProbeResult
 from ansible.module_utils.gpufleet.health.registry import PROBES
 
+from tests.health_node_containers import counted as _counted
+from tests.health_node_containers import healthy as containers_and_dcgm
 from tests.nvidia_smi_recordings import recordings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -80,12 +82,6 @@ _TYPED = {
 }
 
 
-def _counted(**parts: str) -> str:
-    """What a script of counted_output prints; a part's name with "_" for a blank."""
-    text = "".join(f"== {name.replace('__', ' ')}\n{lines}" for name, lines in parts.items())
-    return f"{text}end of {text.count(chr(10))} lines\n"
-
-
 _KERNEL = "5.15.0-91-generic"
 _OLDER_KERNEL = "5.15.0-88-generic"
 _REGISTER = "ib_register_peer_memory_client"
@@ -118,13 +114,27 @@ def _rdma_devices() -> str:
     return "".join(f"{name} ../../devices/pci0000:15/{address}/infiniband/{name}\n" for name, address in found)
 
 
-_OF_DRIVER = ("nvidia-(?!container)", "libnvidia-")
+_OF_DRIVER = ("nvidia-(?!container)", "libnvidia-(?!container)")
 _OF_RDMA = ("doca-", "mlnx-", "rdma-core", "libibverbs")
+# Stacks of apt_stack by the roles that hand them over, and a pattern for each package.
+_CONTAINERS = {
+    "docker": ("docker-ce", "containerd\\.io"),
+    "nvidia-container-toolkit": ("nvidia-container-toolkit", "libnvidia-container"),
+    "dcgm": ("datacenter-gpu-manager-4",),
+    "dcgm-exporter": ("datacenter-gpu-manager-exporter",),
+}
+_HELD = ("containerd.io", "datacenter-gpu-manager-4-core", "datacenter-gpu-manager-4-cuda12",
+         "datacenter-gpu-manager-exporter", "docker-ce", "docker-ce-cli", "libnvidia-container-tools",
+         "libnvidia-container1", "nvidia-container-toolkit", "nvidia-container-toolkit-base")  # fmt: skip
 
 
 def _blacklist_file(stack: str, patterns: tuple[str, ...]) -> str:
     lines = ["Unattended-Upgrade::Package-Blacklist {", *(f'  "{pattern}";' for pattern in patterns), "};"]
     return "".join(f"/etc/apt/apt.conf.d/52gpufleet-{stack}:{line}\n" for line in lines)
+
+
+def _patterns() -> tuple[str, ...]:
+    return (*_OF_DRIVER, *_OF_RDMA, *(pattern for patterns in _CONTAINERS.values() for pattern in patterns))
 
 
 # The scripts' output: versions of DOCA-OFED 3.1 and the driver's modules as dkms lays them on Ubuntu 22.04.
@@ -160,10 +170,13 @@ _STACK: dict[str, str] = {
     "apt.holds": _counted(
         packages="install installed bash\nhold installed doca-ofed\nhold installed libibverbs1\n"
         "hold installed libnvidia-compute\nhold installed mlnx-ofed-kernel-dkms\nhold installed nvidia-fabricmanager\n"
-        "hold installed nvidia-open\nhold installed rdma-core\n",
+        "hold installed nvidia-open\nhold installed rdma-core\n"
+        + "".join(f"hold installed {name}\n" for name in _HELD),
         blacklist='Unattended-Upgrade::Package-Blacklist "";\n'
-        + "".join(f'Unattended-Upgrade::Package-Blacklist:: "{one}";\n' for one in (*_OF_DRIVER, *_OF_RDMA)),
-        files=_blacklist_file("nvidia-driver", _OF_DRIVER) + _blacklist_file("rdma", _OF_RDMA),
+        + "".join(f'Unattended-Upgrade::Package-Blacklist:: "{one}";\n' for one in _patterns()),
+        files=_blacklist_file("nvidia-driver", _OF_DRIVER)
+        + _blacklist_file("rdma", _OF_RDMA)
+        + "".join(_blacklist_file(stack, patterns) for stack, patterns in _CONTAINERS.items()),
     ),
 }
 
@@ -198,6 +211,8 @@ def healthy_node(driver: str = DRIVER, lines: int = 0, forms: int = 0) -> dict[s
     uevent = (_TOPOLOGY / "xe9680-h100-uevent.txt").read_text()
     found["infiniband.pci_addresses"] = result("infiniband.pci_addresses", uevent)
     found.update({probe: result(probe, text.replace(DRIVER, driver)) for probe, text in {**_TYPED, **_STACK}.items()})
+    more = containers_and_dcgm(driver, found["nvidia_smi.list"].stdout, XE9680_BUSES)
+    found.update({probe: result(probe, text) for probe, text in more.items()})
     found.update(kernel_log(lines, forms))
     return found
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether anything could change the packages of driver and RDMA stack by the way: holds, pins, unattended-upgrades."""
+"""Whether anything could change the packages of the GPU stack by the way: holds, pins, unattended-upgrades."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _PATTERN = re.compile(r'Unattended-Upgrade::Package-Blacklist(?:::\S*)? "(.*)";'
 
 
 class _Stack(NamedTuple):
-    """key: of packages.<key>. files: what names of its files contain. core: packages that are of it for sure, whatever
-    the node's files say."""
+    """key: of packages.<key>. files: the end of its files' names. core: packages that are of it for sure, whatever the
+    node's files say."""
 
     key: str
     files: str
@@ -39,13 +39,17 @@ class _Stack(NamedTuple):
 
 _DRIVER = _Stack(
     "nvidia_driver",
-    "nvidia",
+    "nvidia-driver",
     re.compile(
         r"nvidia-(?:open|driver|kernel|dkms|fabricmanager|smi|persistenced|modules)|cuda-drivers|libcuda1"
         r"|libnvidia-(?:ml|compute|cfg|common)"
     ),
 )
 _RDMA = _Stack("rdma", "rdma", re.compile(r"doca-ofed|mlnx-ofed|rdma-core|ibverbs-providers|libibverbs1|librdmacm1"))
+_DOCKER = _Stack("docker", "docker", re.compile(r"docker-ce|docker\.io$|containerd\.io$"))
+_TOOLKIT = _Stack("container_toolkit", "toolkit", re.compile(r"nvidia-container-toolkit|libnvidia-container"))
+_DCGM = _Stack("dcgm", "dcgm", re.compile(r"datacenter-gpu-manager(?!-exporter)"))
+_EXPORTER = _Stack("dcgm_exporter", "dcgm-exporter", re.compile(r"datacenter-gpu-manager-exporter"))
 
 
 class Holds(NamedTuple):
@@ -113,6 +117,44 @@ def check_rdma_holds(evidence: NodeEvidence, profile: Profile) -> Iterable[Findi
     return _judge(evidence, profile, _RDMA)
 
 
+def check_docker_holds(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
+    """Every package of the engine is held, at the pinned version, and out of the reach of unattended-upgrades.
+
+    An upgrade by the way restarts the engine under all jobs at once.
+
+    Source: packages.docker of the profile; module apt_stack
+    """
+    return _judge(evidence, profile, _DOCKER)
+
+
+def check_toolkit_holds(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
+    """The toolkit's four packages are held, at the pinned version, and out of the reach of unattended-upgrades.
+
+    Source: packages.container_toolkit of the profile; module apt_stack
+    """
+    return _judge(evidence, profile, _TOOLKIT)
+
+
+def check_dcgm_holds(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
+    """Every package of DCGM is held, at the pinned version, and out of the reach of unattended-upgrades.
+
+    Source: packages.dcgm of the profile; module apt_stack; bug 090
+    """
+    return _judge(evidence, profile, _DCGM)
+
+
+def check_exporter_holds(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
+    """The exporter's package is held, at the pinned version, and out of the reach of unattended-upgrades.
+
+    It fits one version of DCGM. With run_as container there is no package.
+
+    Source: packages.dcgm_exporter of the profile; module apt_stack; bug 090
+    """
+    if profile["packages"]["dcgm_exporter"]["run_as"] == "container":
+        return [Finding("node", "skipped", "the exporter is an image, which nothing upgrades by the way")]
+    return _judge(evidence, profile, _EXPORTER)
+
+
 def _judge(evidence: NodeEvidence, profile: Profile, stack: _Stack) -> Iterable[Finding]:
     wanted = profile["packages"][stack.key]
     if not wanted["manage"]:
@@ -145,7 +187,7 @@ def _judge(evidence: NodeEvidence, profile: Profile, stack: _Stack) -> Iterable[
 
 def _patterns(holds: Holds, stack: _Stack) -> list[re.Pattern[str]]:
     """What the stack's own file says, where apt reads it."""
-    texts = [text for path, text in holds.files.items() if "/52gpufleet-" in path and stack.files in path]
+    texts = [text for path, text in holds.files.items() if "/52gpufleet-" in path and path.endswith(stack.files)]
     written = {pattern for text in texts for pattern in re.findall(r'^\s*"(.+)";$', text, re.MULTILINE)}
     return [re.compile(pattern) for pattern in holds.blacklist if pattern in written and _is_pattern(pattern)]
 
@@ -176,7 +218,9 @@ def _troubles(
     if open_to:
         text = f"unattended-upgrades may change {_some(open_to)}"
         yield text, "a pattern for each, in a file /etc/apt/apt.conf.d/52gpufleet-*", "\n".join(holds.blacklist)
-    pins = "\n".join(text for path, text in holds.files.items() if "/preferences.d/" in path and stack.files in path)
+    pins = "\n".join(
+        text for path, text in holds.files.items() if "/preferences.d/" in path and path.endswith(stack.files)
+    )
     if version is not None and not re.search(rf"^Pin: version \S*{re.escape(version)}", pins, re.MULTILINE):
         yield f"nothing pins version {version}", f"a pin in /etc/apt/preferences.d/gpufleet-* for {version}", pins
 
@@ -190,4 +234,8 @@ PROBES: tuple[Probe, ...] = (Probe(HOLDS, parse_holds, argv=counted(_SCRIPT)),)
 CHECKS: tuple[Check, ...] = (
     Check("driver.holds", check_driver_holds, needs=(HOLDS,)),
     Check("rdma.holds", check_rdma_holds, needs=(HOLDS,)),
+    Check("docker.holds", check_docker_holds, needs=(HOLDS,)),
+    Check("containers.toolkit_holds", check_toolkit_holds, needs=(HOLDS,)),
+    Check("dcgm.holds", check_dcgm_holds, needs=(HOLDS,)),
+    Check("dcgm_exporter.holds", check_exporter_holds, needs=(HOLDS,)),
 )

@@ -5,6 +5,13 @@ from __future__ import annotations
 
 from . import (
     clock_checks,
+    container_checks,
+    container_gpu_checks,
+    container_toolkit_check,
+    dcgm_checks,
+    dcgm_diag_check,
+    dcgm_exporter_check,
+    docker_engine,
     driver_modules_check,
     fabric_checks,
     fabric_manager,
@@ -49,7 +56,8 @@ from . import (
 from .check import Check
 from .probe import Probe
 
-# In the order in which a person asks: the GPUs, what joins them, what they sit on, what the kernel says, the rest.
+# In the order in which a person asks: the GPUs, what joins them and hands them to jobs, what they sit on, what the
+# kernel says, the rest.
 PROBES: tuple[Probe, ...] = (
     *nvidia_smi_query.PROBES,
     *nvidia_smi_list.PROBES,
@@ -64,6 +72,13 @@ PROBES: tuple[Probe, ...] = (
     *rdma_stack.PROBES,
     *gpu_peer_memory_check.PROBES,
     *package_hold_checks.PROBES,
+    *docker_engine.PROBES,
+    *container_toolkit_check.PROBES,
+    *container_checks.PROBES,
+    *container_gpu_checks.PROBES,
+    *dcgm_checks.PROBES,
+    *dcgm_diag_check.PROBES,
+    *dcgm_exporter_check.PROBES,
     *system_disks.PROBES,
     *iommu.PROBES,
     *kernel_log_window.PROBES,
@@ -93,6 +108,13 @@ CHECKS: tuple[Check, ...] = (
     *nvlink_error_checks.CHECKS,
     *fabric_checks.CHECKS,
     *fabric_manager_checks.CHECKS,
+    *docker_engine.CHECKS,
+    *container_toolkit_check.CHECKS,
+    *container_checks.CHECKS,
+    *container_gpu_checks.CHECKS,
+    *dcgm_checks.CHECKS,
+    *dcgm_diag_check.CHECKS,
+    *dcgm_exporter_check.CHECKS,
     *pcie_devices.CHECKS,
     *pcie_link.CHECKS,
     *pcie_read_request.CHECKS,
