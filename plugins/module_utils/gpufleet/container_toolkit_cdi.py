@@ -14,7 +14,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .nvidia_module_facts import PROC_GPUS, PROC_VERSION, parse_proc_version
+from .nvidia_loaded_driver import PROC_VERSION, parse_proc_version
+from .nvidia_module_facts import PROC_GPUS
 
 # NVIDIA's own nvidia-cdi-refresh.service (release 1.18 on) writes it there too. A boot clears the folder, and what lies
 # in /run wins over /etc/cdi (CDI specification, "Spec dirs").

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .container_toolkit_error import ToolkitError
-from .kernel_modules import upstream_version
+from .package_version import upstream_version
 
 PACKAGES = (
     "nvidia-container-toolkit",
