@@ -47,7 +47,7 @@ from .profile_schema_gpu_stack import (
     repository_can_be_read,
 )
 from .profile_schema_limits import LIMITS
-from .zfs_properties import canonical
+from .zfs_property_value import canonical
 
 _HEX4 = {"pattern": "[0-9a-f]{4}", "pattern_help": 'four lower-case hexadecimal digits in quotes, e.g. "10de"'}
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from .rdma_facts import RdmaDevice, named_by, parse_infiniband_devices
+from .rdma_facts import MELLANOX, RdmaDevice, parse_infiniband_devices
 
-# NVIDIA's (Mellanox's) PCI vendor number: what mlx5 drives. The lab's stand-ins for HCAs are of others.
-MELLANOX = "15b3"
 NVIDIA = "10de"
 DISPLAY_CLASS = "03"
 
@@ -68,14 +66,3 @@ def rdma_devices(sys_root: str = "/sys") -> list[RdmaDevice]:
     names = os.listdir(folder) if os.path.isdir(folder) else []
     links = [f"{name} {os.readlink(os.path.join(folder, name))}" for name in names]
     return parse_infiniband_devices("\n".join(links))
-
-
-def misnamed(devices: Sequence[RdmaDevice], wanted: str) -> list[RdmaDevice]:
-    """Devices with a PCI address whose name another rule gave than wanted (kernel or pci).
-
-    With "kernel" a name that nobody knows passes: it is somebody's driver or own rule for a board.
-    """
-    real = [device for device in devices if device.pci_address is not None]
-    if wanted == "pci":
-        return [device for device in real if named_by(device) != "pci"]
-    return [device for device in real if named_by(device) in ("pci", "guid")]

@@ -10,7 +10,7 @@ the kernel may run the inbox modules (bug 112).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .package_version import natural
@@ -19,6 +19,8 @@ from .package_version import natural
 STACK_MODULES = ("ib_core", "mlx5_core", "mlx5_ib")
 # Loaded with OFED only: its layer over the kernel's interfaces.
 OFED_ONLY_MODULE = "mlx_compat"
+# NVIDIA's (Mellanox's) PCI vendor number: what mlx5 drives. The lab's stand-ins for HCAs are of others.
+MELLANOX = "15b3"
 # Which stack each source brings.
 ORIGIN_OF_SOURCE = {"vendor": "ofed", "mirror": "ofed", "distro": "inbox"}
 
@@ -209,6 +211,17 @@ def named_by(device: RdmaDevice) -> str:
     if re.fullmatch(r"(ib|roce|iw|opa|rdma)x[0-9a-f]{16}", device.name):
         return "guid"
     return "other"
+
+
+def misnamed(devices: Sequence[RdmaDevice], wanted: str) -> list[RdmaDevice]:
+    """Devices with a PCI address whose name another rule gave than wanted (kernel or pci).
+
+    With "kernel" a name that nobody knows passes: it is somebody's driver or own rule for a board.
+    """
+    real = [device for device in devices if device.pci_address is not None]
+    if wanted == "pci":
+        return [device for device in real if named_by(device) != "pci"]
+    return [device for device in real if named_by(device) in ("pci", "guid")]
 
 
 def parse_openibd(text: str) -> OpenibdReport:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .kernel_modules import KERNEL_STILL_GONE
-from .rdma_devices import NAMES_STILL_DIFFER, misnamed
+from .rdma_devices import NAMES_STILL_DIFFER
 from .rdma_facts import (
     ORIGIN_OF_SOURCE,
     STACK_MODULES,
@@ -16,6 +16,7 @@ from .rdma_facts import (
     OfedVersion,
     RdmaDevice,
     differs_from_file,
+    misnamed,
     stack_name,
 )
 

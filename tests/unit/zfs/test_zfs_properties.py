@@ -7,10 +7,10 @@ import pytest
 from ansible.module_utils.gpufleet.zfs_properties import (
     Difference,
     Property,
-    canonical,
     differences,
     parse_properties,
 )
+from ansible.module_utils.gpufleet.zfs_property_value import canonical
 
 RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "zfs" / "properties"
 

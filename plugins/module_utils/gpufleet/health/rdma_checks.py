@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..package_version import upstream_version
-from ..rdma_devices import MELLANOX, misnamed
 from ..rdma_facts import (
+    MELLANOX,
     ORIGIN_OF_SOURCE,
     STACK_MODULES,
     ModuleFile,
     RdmaDevice,
     differs_from_file,
+    misnamed,
     named_by,
     stack_name,
 )
