@@ -180,9 +180,16 @@ class RunReport:
             record.changed_tasks += [{**entry, "item": item} for item in items] if items else [entry]
 
     def add_note(self, record: NodeRecord, told: Any) -> None:
-        """Take the ``gpufleet`` key of a result: attention lines and facts. Malformed parts are named, not dropped."""
+        """Take the ``gpufleet`` key of a result: attention lines and facts. Malformed parts are named, not dropped.
+
+        A task that acts for many nodes tells of each under ``nodes``: {name: attention and facts}.
+        """
         if not isinstance(told, Mapping):
             return
+        of_others = told.get("nodes")
+        if isinstance(of_others, Mapping):
+            for name, note in of_others.items():
+                self.add_note(self.nodes.setdefault(clean_text(name), NodeRecord()), note)
         notes = told.get("attention") or []
         for note in notes if isinstance(notes, (list, tuple)) else [notes]:
             if isinstance(note, Mapping):
