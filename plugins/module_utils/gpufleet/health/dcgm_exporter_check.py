@@ -47,7 +47,9 @@ grep -a -E "^(HTTP/|DCGM_FI_DEV_[A-Z_]*({"|".join(text.replace("?:", "") for tex
   "$host" "${{address##*:}}" 2>&1
 """
 _REFUSED = re.compile(r"connect: (Connection refused|No route to host|Network is unreachable)")
-_SAMPLE = re.compile(r'(DCGM_FI_DEV_[A-Z0-9_]+)\{(?:[^{}]*,)?gpu="(\d+)"[^{}]*\} \S+')
+_SAMPLE = re.compile(r'(DCGM_FI_DEV_[A-Z0-9_]+)\{(?:[^{}]*,)?gpu="(\d+)"[^{}]*\} ([\d.e+-]+)')
+# dcgm_structs.h, DCGM_INT32_BLANK and DCGM_INT64_BLANK: from here on a number says "no value" (bug 011).
+_BLANK_32, _BLANK_64 = 0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0
 
 
 class Exporter(NamedTuple):
@@ -84,7 +86,9 @@ def parse_exporter(result: ProbeResult) -> Exporter:
         sample = _SAMPLE.fullmatch(line.strip())
         if sample is None:
             raise ParseError(f"{asked}: no sample of a GPU: {line[:100]!r}")
-        metrics.setdefault(sample[1], set()).add(sample[2])
+        gpus, value = metrics.setdefault(sample[1], set()), float(sample[3])
+        if not (_BLANK_32 <= value < 1 << 31 or value >= _BLANK_64):
+            gpus.add(sample[2])
     return Exporter(asked, "", {name: frozenset(gpus) for name, gpus in metrics.items()}, outlived, version)
 
 
