@@ -3,7 +3,7 @@
 
 import subprocess
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,8 +29,11 @@ class Containers:
         assert not check or done.returncode == 0, f"{command} in {host}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def start(self, hosts: list[str], image: str = "debian12") -> None:
-        """Start a container for each host and write the inventory, all in group gpu_nodes."""
+    def start(self, hosts: list[str], image: str = "debian12", volumes: Sequence[str] = ()) -> None:
+        """Start a container for each host and write the inventory, all in group gpu_nodes.
+
+        volumes: folders of this machine and where they are seen, as podman's --volume takes them.
+        """
         tag = subprocess.run(
             [TOOLS / "container_images", "build", image], check=True, capture_output=True, text=True
         ).stdout.strip()
@@ -38,7 +41,7 @@ class Containers:
             self.names[host] = f"gpufleet-test-{uuid.uuid4().hex[:12]}"
             self.podman(
                 "run", "--detach", "--systemd=always", "--hostname", host, "--name", self.names[host],
-                "--cap-drop=SYS_TIME,SYS_MODULE,SYS_RAWIO", tag,
+                "--cap-drop=SYS_TIME,SYS_MODULE,SYS_RAWIO", *[f"--volume={volume}" for volume in volumes], tag,
             )  # fmt: skip
         for host in hosts:
             self.run(host, "systemctl is-system-running --wait || true")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """zfs_packages with a real kernel package, a real DKMS build, and a real change to a prebuilt package.
 
-One kernel: its build takes four minutes on two cores, and a second one less by a compiler cache. Nothing is loaded,
-since the container has the host's kernel.
+One kernel: its build takes four minutes on two cores, and a second one less by a compiler cache, which stays for the
+next run of the test. Nothing is loaded, since the container has the host's kernel.
 """
 
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.image import cache_directory
 from tests.integration.roles.conftest import Containers
 from tests.playbook import PlaybookRun, run_playbook
 
@@ -17,9 +18,12 @@ from tests.playbook import PlaybookRun, run_playbook
 KERNEL = (
     "set -e; export DEBIAN_FRONTEND=noninteractive; sed -i 's/ main$/ main contrib/' /etc/apt/sources.list; "
     "apt-get update >&2; apt-get install --yes --no-install-recommends linux-image-cloud-amd64 ccache >&2; "
-    # Under every name by which the headers may call the compiler, which comes with them.
+    # Under every name by which the headers may call the compiler, which comes with them, and in front of it: maintainer
+    # scripts search /usr/sbin, /usr/bin, /sbin, /bin.
+    # Not by the environment, which dpkg and dkms clean.
+    "printf 'cache_dir = /var/cache/ccache\\nmax_size = 500M\\n' >/etc/ccache.conf; "
     "for name in gcc gcc-14 x86_64-linux-gnu-gcc x86_64-linux-gnu-gcc-14; "
-    "do ln -s /usr/bin/ccache /usr/local/bin/$name; done; "
+    "do ln -s /usr/bin/ccache /usr/sbin/$name; done; "
     "ls /lib/modules"
 )
 # The module that dkms has built, as a package in a repository of the container's own. zfs-zed wants zfs-modules.
@@ -49,7 +53,9 @@ def play(**arguments: object) -> str:
 
 @pytest.mark.container
 def test_dkms_builds_mends_and_gives_way(containers: Containers, tmp_path: Path) -> None:
-    containers.start(["node"], "debian13")
+    compiled = cache_directory() / "ccache"
+    compiled.mkdir(parents=True, exist_ok=True)
+    containers.start(["node"], "debian13", [f"{compiled}:/var/cache/ccache"])
     runs = iter(range(100))
 
     def apply(*options: str, **arguments: object) -> PlaybookRun:
@@ -81,6 +87,7 @@ def test_dkms_builds_mends_and_gives_way(containers: Containers, tmp_path: Path)
     # zfs-zed recommends a mail server
     assert "mail" not in containers.run("node", "dpkg-query --show --showformat='${Provides}\\n'")
     assert apply(source="dkms").host("node")["changed"] == 0
+    assert any(compiled.iterdir()), "the build did not go through ccache: each one takes minutes"
 
     for broken in (
         f"dkms uninstall -m zfs -v {version.partition('-')[0]} -k {kernel}",
