@@ -93,8 +93,7 @@ class EngineOnNode:
         """Everything in order; raises DockerError."""
         if not self.service.installed:
             if self._check:
-                self.actions.append(f"start {UNIT}")
-                return
+                return  # the packages start it when they are installed
             raise DockerError(f"{UNIT} is not there", "run the role's part docker_install first")
         self._enable()
         file = DaemonFile(root=ROOT)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.vendor_repository.container_stand_ins import distribution, engine_repository, toolkit_repository
 from tests.vendor_repository.dcgm_stand_ins import dcgm_repository
 from tests.vendor_repository.deb_archive import Package, write_deb
 from tests.vendor_repository.stand_ins import cuda_repository, doca_repository
@@ -21,7 +22,9 @@ def test_the_manifest_names_a_source_for_every_stand_in() -> None:
         rows = list(csv.DictReader(file, delimiter="\t", strict=True))
     assert all(set(row) == {"package", "fact", "source"} and all(row.values()) for row in rows)
     listed = {row["package"] for row in rows}
-    names = {package.name for package in [*cuda_repository(), *doca_repository(), *dcgm_repository()]}
+    packages = [*cuda_repository(), *doca_repository(), *dcgm_repository()]
+    packages += [*engine_repository(), *distribution(), *toolkit_repository()]
+    names = {package.name for package in packages}
     names = {re.sub(r"(nvidia-driver-pinning)-.*", r"\1-<version>", name) for name in names}
     assert listed - {"Release of both repositories"} == names
 
