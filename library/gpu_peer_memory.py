@@ -88,12 +88,12 @@ from ansible.module_utils.gpufleet.gpu_peer_memory_facts import (
     PeerMemory,
     PeerMemoryEvidence,
     crc_of_register,
-    explain_load_failure,
     exports_register,
     judge_dma_buf,
     judge_module,
     parse_clients,
 )
+from ansible.module_utils.gpufleet.gpu_peer_memory_load import explain_load_failure
 from ansible.module_utils.gpufleet.kernel_modules import parse_show_depends
 from ansible.module_utils.gpufleet.nvidia_loaded_driver import PROC_VERSION, parse_proc_version
 from ansible.module_utils.gpufleet.rdma_devices import gpus_of_nvidia, rdma_devices

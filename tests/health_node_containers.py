@@ -84,15 +84,11 @@ def _discovery(buses: tuple[str, ...]) -> str:
 
 
 def scrape(gpus: int = GPUS) -> str:
-    """The samples that the probe asks the exporter for, in the form of its templates (internal/pkg/rendermetrics)."""
+    """What the probe makes of the exporter's answer: a metric, the number of a GPU, the value."""
     names = ("XID_ERRORS", "ROW_REMAP_FAILURE", "UNCORRECTABLE_REMAPPED_ROWS", "PCIE_REPLAY_COUNTER",
              "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "CLOCKS_EVENT_REASONS")  # fmt: skip
-    return "HTTP/1.0 200 OK\r\n" + "".join(
-        f'DCGM_FI_DEV_{name}{{gpu="{gpu}",UUID="GPU-{gpu}",pci_bus_id="00000000:{gpu}A:00.0",device="nvidia{gpu}",'
-        f'modelName="NVIDIA H100 80GB HBM3",hostname="gpu-001"}} 0\n'
-        for name in names
-        for gpu in range(gpus)
-    )
+    samples = "".join(f"DCGM_FI_DEV_{name}{{{gpu}}} 0\n" for name in names for gpu in range(gpus))
+    return f"HTTP/1.0 200 OK\r\n{samples}"
 
 
 def healthy(driver: str, listed: str, buses: tuple[str, ...]) -> dict[str, str]:

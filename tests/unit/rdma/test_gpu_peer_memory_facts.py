@@ -9,13 +9,13 @@ from ansible.module_utils.gpufleet.gpu_peer_memory_facts import (
     PeerMemoryEvidence,
     built_with_interface,
     crc_of_register,
-    explain_load_failure,
     exports_register,
     judge_dma_buf,
     judge_module,
     kernel_version,
     parse_clients,
 )
+from ansible.module_utils.gpufleet.gpu_peer_memory_load import explain_load_failure
 from ansible.module_utils.gpufleet.rdma_facts import LoadedModule, parse_modinfo
 
 RELEASE = "5.15.0-139-generic"

@@ -50,7 +50,7 @@ _ROLE = "role dcgm"
 
 
 class HostEngine(NamedTuple):
-    """client, engine: versions, None where nothing answers. hung: whether a question had no answer in time.
+    """client, engine: versions, both None where nothing answers. hung: whether a question had no answer in time.
 
     gpus: PCI address by DCGM's number. said: the unit's state, and why there is no answer.
     """
@@ -88,27 +88,26 @@ def parse_host_engine(result: ProbeResult) -> HostEngine:
     listed, listing = said_and_status(parts["gpus"], "gpus")
     ours, __, theirs = "\n".join(said).partition("Hostengine build info")
     client, engine = _VERSION.search(ours), _VERSION.search(theirs)
-    if client is None and status == 127:  # bash(1): there is no such command
+    if status == 127:  # bash(1): there is no such command
         return HostEngine(None, None, False, {}, "dcgmi is not installed")
-    if client is None:
+    unit = f"nvidia-dcgm.service is {unit}"
+    # Killed by timeout, dcgmi leaves nothing of what it had to say.
+    if TIMED_OUT in (status, listing):
+        return HostEngine(None, None, True, {}, f"{unit}: no answer within {DEADLINE_S} s")
+    if listing or status:
+        return HostEngine(None, None, False, {}, f"{unit}: {' '.join(listed or said)[-200:]}")
+    if client is None or engine is None:
         raise ParseError(f"dcgmi -v printed {' '.join(said)[-200:]!r}")
-    words = f"nvidia-dcgm.service is {unit}"
-    hung = TIMED_OUT in (status, listing)
-    if hung:
-        words += f": no answer within {DEADLINE_S} s"
-    elif engine is None or listing:
-        words += f": {' '.join(listed)[-200:]}"
     gpus = {}
     for number, bus in _GPU.findall("\n".join(listed)):
         address = normalized_address(bus)
         if address is None:
             raise ParseError(f"dcgmi discovery: no PCI address: {bus!r}")
         gpus[number] = address
-    answers = engine if engine and not listing and not hung else None
     count = re.search(r"^(\d+) GPUs? found", "\n".join(listed), re.MULTILINE)
-    if answers and (count is None or int(count[1]) != len(gpus)):
+    if count is None or int(count[1]) != len(gpus):
         raise ParseError(f"dcgmi discovery lists {len(gpus)} GPUs and says {count[0] if count else 'no number'}")
-    return HostEngine(client[1], answers[1] if answers else None, hung, gpus, words)
+    return HostEngine(client[1], engine[1], False, gpus, unit)
 
 
 def document_of(lines: list[str]) -> dict[str, Any]:

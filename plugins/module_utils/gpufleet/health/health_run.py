@@ -110,17 +110,20 @@ def run_health(
         raise InputError(problems)
     profile = asked.profile
     chosen = choose(checks, asked.names)
+    named = [*asked.names, *profile.get("required_checks", ())]
     when: float | None = time.time()
     if asked.replay_from is None:
         from .probe_runner import run_probes  # a replay does without
 
-        chosen = _without_heavy(chosen, probes, [*asked.names, *profile.get("required_checks", ())])
+        chosen = _without_heavy(chosen, probes, named)
         results = run_probes(_wanted(chosen, probes, asked), asked.deadline_s)
     else:
         try:
             when, results = read_capture(asked.replay_from)
         except CaptureError as error:
             raise InputError([f"replay_from: {error}"]) from error
+        # A capture has a heavy probe's answer only where somebody asked for it.
+        chosen = _without_heavy(chosen, [probe for probe in probes if probe.id not in results], named)
     findings = evaluate(chosen, probes, results, profile, {**_skips_of(profile), **asked.skip})
     notes = []
     if asked.history is not None:

@@ -181,3 +181,15 @@ def test_a_heavy_probe_runs_only_for_a_check_that_is_named(tmp_path: Path) -> No
     assert set(statuses(run_health(HealthInput(profile(), ("fan.speed",)), probes, CHECKS))) == {"fan.speed"}
     required = profile(required_checks=["fan.count"])
     assert set(statuses(run_health(HealthInput(required), probes, CHECKS))) == {"fan.count", "door"}
+
+
+def test_a_capture_is_judged_by_a_heavy_probe_only_where_it_has_its_answer(capture: Any) -> None:
+    probes = (PROBES[0]._replace(heavy=True), PROBES[1])
+
+    def judged(fans: str | None, *names: str) -> set[str]:
+        replayed = HealthInput(profile(), names, replay_from=capture(fans, name=f"{fans is None}-{len(names)}"))
+        return set(statuses(run_health(replayed, probes, CHECKS)))
+
+    assert judged(None) == {"door"}
+    assert judged(HEALTHY) == {"fan.speed", "fan.count", "door"}
+    assert judged(None, "fan.speed") == {"fan.speed"}

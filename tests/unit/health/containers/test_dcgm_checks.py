@@ -33,7 +33,7 @@ def without(word: str) -> Change:
 ENGINE_TROUBLE = ("dcgm.host_engine", "node", "warn", "restart_service")
 FAULTS: dict[str, tuple[dict[str, Change], dict[str, Any], list[Trouble], str]] = {
     "the host engine is stopped": (
-        {ENGINE: both(part("unit", STOPPED), part("version", "Version : 4.2.3\nexit status 226\n"),
+        {ENGINE: both(part("unit", STOPPED), part("version", "exit status 226\n"),
                       part("gpus", NO_ENGINE)),
          HEALTH: both(part("watches", NO_ENGINE), part("health", NO_ENGINE))},
         {},
