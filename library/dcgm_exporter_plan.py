@@ -101,9 +101,9 @@ from ansible.module_utils.gpufleet.dcgm_metrics import known_fields, list_faults
 from ansible.module_utils.gpufleet.dcgm_node import gpus_on_bus, installed_packages
 from ansible.module_utils.gpufleet.dcgm_packages import CORE, OLDER, DcgmError
 from ansible.module_utils.gpufleet.dcgm_pairing import mismatch, newest_for, parse_image
-from ansible.module_utils.gpufleet.kernel_modules import upstream_version
 from ansible.module_utils.gpufleet.listening_port import find_listeners
 from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
+from ansible.module_utils.gpufleet.package_version import upstream_version
 
 PACKAGE = f"{OLDER}-exporter"
 UNIT = "nvidia-dcgm-exporter.service"
