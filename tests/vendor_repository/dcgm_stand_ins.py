@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stand-ins for DCGM and its exporter: NVIDIA's names, relations and units, with programs that answer.
 
-`python -m tests.vendor_repository.dcgm_stand_ins FOLDER` writes them as a signed repository and prints the SHA-256 of
-its key. Where each fact comes from stands in MANIFEST.tsv.
+`python -m tests.vendor_repository.dcgm_stand_ins FOLDER` writes them as a signed repository. Where each fact comes from
+stands in MANIFEST.tsv.
 """
 
 import hashlib
@@ -112,12 +112,14 @@ def dcgm_repository() -> list[Package]:
 
 
 def write(folder: Path) -> str:
-    """Write the signed repository; returns the SHA-256 of its key, which lies in it as key.asc."""
+    """Write the signed repository with its key (key.asc) and the SHA-256 of that (key.sha256); returns the SHA-256."""
     with key_ring() as home:
         key = SigningKey(home, "dcgm")
         write_repository(folder, dcgm_repository(), key, {"Origin": "NVIDIA", "Label": "NVIDIA stand-in"})
-    return hashlib.sha256((folder / "key.asc").read_bytes()).hexdigest()
+    sha256 = hashlib.sha256((folder / "key.asc").read_bytes()).hexdigest()
+    (folder / "key.sha256").write_text(sha256)
+    return sha256
 
 
 if __name__ == "__main__":
-    print(write(Path(sys.argv[1])))
+    write(Path(sys.argv[1]))
