@@ -27,7 +27,7 @@ HCAS = ("0b:00.0", "0d:00.0", "11:00.0")
 SEEN = {
     "pcie.devices", "pcie.max_read_request", "iommu", "kernel.xid", "kernel.file_systems", "clock.skew", "clock.source",
     "zfs.pool", "file_systems", "node_exporter", "reboot.requests", "driver.modules", "driver.holds", "rdma.stack",
-    "rdma.holds",
+    "rdma.holds", "docker.engine", "docker.holds", "containers.rights",
 }  # fmt: skip
 
 
