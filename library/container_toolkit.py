@@ -87,7 +87,9 @@ from ansible.module_utils.gpufleet.container_toolkit_devices import nodes, remov
 from ansible.module_utils.gpufleet.container_toolkit_error import ToolkitError
 from ansible.module_utils.gpufleet.docker_daemon_file import DaemonFile
 from ansible.module_utils.gpufleet.docker_daemon_json import merge, parse, render
+from ansible.module_utils.gpufleet.docker_engine_start import note_start
 from ansible.module_utils.gpufleet.docker_error import DockerError
+from ansible.module_utils.gpufleet.docker_service import read_service
 
 ROOT = ""
 LIMIT_S = 120
@@ -144,6 +146,7 @@ class ToolkitOnNode:
         self.actions.append(f"register the runtime nvidia with Docker, in {file.path}")
         self.diff.append(file.diff(set_up))
         if not self.module.check_mode:
+            note_start(file, read_service(), ROOT)
             if file.content is not None:
                 self.module.backup_local(ROOT + file.path)
             file.write(set_up)

@@ -78,8 +78,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpufleet.docker_api import SOCKET, Engine, NoAnswer, names
 from ansible.module_utils.gpufleet.docker_daemon_file import DaemonFile
 from ansible.module_utils.gpufleet.docker_daemon_json import DEFAULTS, merge
+from ansible.module_utils.gpufleet.docker_engine_start import note_start
 from ansible.module_utils.gpufleet.docker_error import DockerError
-from ansible.module_utils.gpufleet.docker_service import is_active
+from ansible.module_utils.gpufleet.docker_service import is_active, read_service
 from ansible.module_utils.gpufleet.docker_storage import of_engine, of_folder, refuse_loss
 
 ROOT = ""
@@ -130,6 +131,7 @@ def apply(module):
     result["validated"] = file.validate(merged)
     result["diff"] = file.diff(merged)
     if not module.check_mode:
+        note_start(file, read_service(), ROOT)
         if file.content is not None:
             result["backup_file"] = module.backup_local(ROOT + file.path)
         file.write(merged)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins for docker-ce and the NVIDIA Container Toolkit: the vendors' names and relations, with programs that answer.
+"""Stand-ins for docker-ce and the NVIDIA Container Toolkit: names and relations, with programs that answer.
 
-`python -m tests.vendor_repository.container_stand_ins FOLDER` writes both as one signed repository and prints the SHA-256
-of its key. Where each fact comes from stands in MANIFEST.tsv.
+`python -m tests.vendor_repository.container_stand_ins FOLDER` writes both as one signed repository and prints the
+SHA-256 of its key. Where each fact comes from stands in MANIFEST.tsv.
 """
 
 import hashlib

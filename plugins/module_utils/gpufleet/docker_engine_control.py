@@ -14,11 +14,11 @@ from .container_toolkit_devices import make_links, nodes, unlinked
 from .docker_api import SOCKET, Engine, Info, NoAnswer, names
 from .docker_daemon_file import DaemonFile
 from .docker_engine_record import RECORD, Record
+from .docker_engine_start import loaded_driver, text_at_start
 from .docker_engine_verdict import Expected, may_restart, mismatches, needs_of_file, needs_of_node
 from .docker_error import DockerError
 from .docker_service import UNIT, journal, not_enabled, read_service, systemctl
 from .docker_unit import PROXY_VARIABLES, proxies
-from .nvidia_loaded_driver import PROC_VERSION, parse_proc_version
 from .package_version import upstream_version
 
 ROOT = ""
@@ -135,11 +135,8 @@ class EngineOnNode:
 
     def _bring_up_to_date(self, file: DaemonFile, info: Info) -> None:
         record = docker_engine_record.read(ROOT + RECORD)
-        service = self.service
-        text = docker_engine_record.read_at_start(
-            record, service.invocation, file.text(), file.altered_at(), service.started_at
-        )
-        known = record if record is not None and record.invocation == service.invocation else None
+        text = text_at_start(file, self.service, ROOT)
+        known = record if record is not None and record.invocation == self.service.invocation else None
         loaded = DaemonFile.settings_of(text, file.path) if text is not None else None
         needs = needs_of_file(loaded, file.settings, info)
         if needs.reload:
@@ -150,10 +147,10 @@ class EngineOnNode:
             info,
             self._installed(),
             known.driver if known else None,
-            self._driver(),
+            loaded_driver(ROOT),
             self._process_proxies(),
             proxies(ROOT),
-            known.proxies if known else {},
+            record.proxies if record else {},
         )
         reasons = [*needs.restart, *node]
         self.info = info
@@ -250,7 +247,7 @@ class EngineOnNode:
 
     def _remember(self, file: DaemonFile, known: Record | None) -> None:
         """Note what the engine has read; `known` is the note that there is on the same start."""
-        driver = known.driver if known and known.driver else self._driver()
+        driver = known.driver if known and known.driver else loaded_driver(ROOT)
         record = Record(self.service.invocation, file.text(), driver, proxies(ROOT))
         if not self._check and record != docker_engine_record.read(ROOT + RECORD):
             docker_engine_record.write(ROOT + RECORD, record)
@@ -277,13 +274,6 @@ class EngineOnNode:
         except PackageError:
             return None
         return upstream_version(version) if version else None
-
-    def _driver(self) -> str | None:
-        text = _read(ROOT + PROC_VERSION)
-        try:
-            return parse_proc_version(text).version if text else None
-        except ValueError:
-            return None
 
     def _process_proxies(self) -> dict[str, str]:
         words = _read(f"{ROOT}/proc/{self.service.pid}/environ").split("\0")

@@ -126,14 +126,14 @@ def test_an_engine_that_does_not_come_back_gets_its_former_file(node: EngineNode
     node.module("docker_engine")
     start(node)
     before, good = job(node), node.sh(f"cat {FILE}")
-    # The engine's own check of the file does not look for the bridge.
-    assert set_keys(node, bridge="no-such-bridge")["changed"]
+    # The engine's own check of the file does not look at the folder.
+    assert set_keys(node, exec_root="/dev/null/none")["changed"]
     done = node.module("docker_engine", timeout_s=60)
     assert done.get("failed"), done
-    assert "no-such-bridge" in done["msg"] and "is in place again, and the engine runs with it" in done["msg"]
+    assert "/dev/null" in done["msg"] and "is in place again, and the engine runs with it" in done["msg"]
     assert "correct the settings" in done["next_step"]
     assert node.sh(f"cat {FILE}") == good
-    assert json.loads(node.sh(f"cat {FILE}.failed"))["bridge"] == "no-such-bridge"
+    assert json.loads(node.sh(f"cat {FILE}.failed"))["exec-root"] == "/dev/null/none"
     assert node.sh("systemctl is-active docker") == "active" and job(node) == before
     assert not node.module("docker_engine")["changed"]
 
@@ -146,7 +146,7 @@ def test_what_others_have_put_there_stays_and_what_is_not_valid_is_not_touched(n
     assert settings(node)["dns-search"] == ["example.com"]
     assert not set_keys(node, debug=True)["changed"]
     for text, said in (
-        ('{\n  "debug": true,\n}', "line 3 column 1"),
+        ('{\n  "debug": true\n  "bip": 1\n}', "line 3 column 3"),
         ('{"debug": true,\n "debug": false}', "'debug' twice in one object, the second time at line 2 column 2"),
         ("[1]", "holds a list, expected an object"),
     ):

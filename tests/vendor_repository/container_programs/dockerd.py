@@ -19,10 +19,10 @@ VERSION = "0.0.0"
 FILE = "/etc/docker/daemon.json"
 SOCKET = "/run/docker.sock"
 STATE = "/srv/dockerd"
-KNOWN = (
-    "bip bridge data-root debug default-runtime exec-opts features hosts iptables live-restore log-driver log-opts "
-    "proxies registry-mirrors runtimes shutdown-timeout storage-driver"
-).split()
+KNOWN = """
+bip bridge data-root debug default-runtime exec-opts features hosts iptables live-restore log-driver log-opts
+proxies registry-mirrors runtimes shutdown-timeout storage-driver
+"""
 RELOADED = ("debug", "default-runtime", "live-restore", "registry-mirrors", "runtimes", "shutdown-timeout")
 
 
@@ -35,7 +35,7 @@ def read(path, flags):
         return {}
     except ValueError as error:
         sys.exit(f"unable to configure the Docker daemon with file {path}: invalid JSON: {error}")
-    unknown = [key for key in found if key not in KNOWN]
+    unknown = [key for key in found if key not in KNOWN.split()]
     if unknown:
         said = f"the following directives don't match any configuration option: {', '.join(unknown)}"
         sys.exit(f"unable to configure the Docker daemon with file {path}: {said}")

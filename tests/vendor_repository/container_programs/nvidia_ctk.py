@@ -3,7 +3,8 @@
 """Stand-in for nvidia-ctk: runtime configure (docker), cdi generate, system create-dev-char-symlinks, --version.
 
 It writes what NVIDIA/nvidia-container-toolkit 1.20 writes (pkg/config/engine/docker, cmd/nvidia-ctk); the CDI
-specification is cut down to what tells driver and GPUs. GPUs are those of /proc/driver/nvidia below NVIDIA_STAND_IN_ROOT.
+specification is cut down to what tells driver and GPUs. GPUs are those of /proc/driver/nvidia below
+NVIDIA_STAND_IN_ROOT.
 """
 
 import json
