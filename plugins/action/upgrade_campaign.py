@@ -44,6 +44,7 @@ from ansible.module_utils.gpufleet_controller.node_names import short_names
 
 GROUP = "gpu_nodes"
 AGAIN = "run the same command again: it goes on with what is left"
+STOPPED_NEXT = f"these nodes stay out of service, and no node of a later batch was touched; mend them, then {AGAIN}"
 
 _ARGUMENTS: dict[str, Any] = {
     "step": {"type": "str", "choices": ["open", "plan", "begin", "ran", "judge", "end"], "required": True},
@@ -132,7 +133,8 @@ class ActionModule(ActionBase):
         if broken:
             lines.append(f"  the journal has {broken} lines that were cut short; nothing depends on them")
         if not self._check:
-            lines.append(f"  plan: {self._write(plan, history, target, new, let_go)}")
+            path = self._write(plan, history, target, new, let_go)
+            lines += [f"  plan: {path}"] if path else []
         notes = {
             node: _note(f"somebody else keeps it from jobs: {why}; left alone, not upgraded")
             for node, why in plan.left.items()
@@ -171,7 +173,7 @@ class ActionModule(ActionBase):
         return name, True
 
     def _write(self, plan: Plan, history: History, target: dict[str, list[str]], new: bool, let_go: list[str]) -> str:
-        """Journal and plan file; returns the file's path. Nothing to do is no campaign."""
+        """Journal and plan file; returns the file's path, empty where there is none: nothing to do is no campaign."""
         state, done = self._state, not plan.batches
         if new and not done:
             if history.unfinished:
@@ -180,7 +182,7 @@ class ActionModule(ActionBase):
             why = f"wanted by the profile: {_words(target)}"
             state.append(steps.CAMPAIGN_STARTED, plan.campaign, why, after={"versions": target})
         if new and done:
-            return "none, since there is nothing to do"
+            return ""
         path = state.save_plan(plan.as_dict())
         why = "begin" if new else "go on with what is left"
         before = {node: found for node, found in plan.versions.items()}
@@ -208,16 +210,13 @@ class ActionModule(ActionBase):
         """Stop where the last batch cost more than allowed, whatever became of its run."""
         if not outcomes or len(outcomes[-1].failed) <= self._wanted["max_failed"]:
             return
-        last = outcomes[-1]
-        reasons = "; ".join(
-            f"{node}: {last.refused.get(node) or last.reasons.get(node) or 'a task failed on it, or it was lost'}"
-            for node in last.failed[:5]
-        )
-        raise PlanError(
-            f"campaign {self._wanted['campaign']} stops after batch {last.number} of {self._wanted['batches']}: "
-            f"{len(last.failed)} of its {len(last.nodes)} nodes failed, {self._wanted['max_failed']} may "
-            f"(upgrade_max_failed). {reasons}. They stay out of service; no node of a later batch was touched.",
-            f"mend them, then {AGAIN}",
+        raise PlanError(self._stopped(outcomes[-1]), STOPPED_NEXT)
+
+    def _stopped(self, last: BatchOutcome) -> str:
+        """Says in a line that the campaign stops, and for whom."""
+        return (
+            f"stopped after batch {last.number} of {self._wanted['batches']}: {len(last.failed)} of {len(last.nodes)} "
+            f"nodes failed, {self._wanted['max_failed']} may (upgrade_max_failed): {short_names(last.failed, 40)}"
         )
 
     def _ran(self) -> dict[str, Any]:
@@ -268,6 +267,10 @@ class ActionModule(ActionBase):
         self._state.append(steps.BATCH_ENDED, campaign, why, nodes=last.back, failed=last.failed, batch=last.number)
         history, _broken = self._state.history()
         failed = [node for outcome in self._state.outcomes() for node in outcome.failed]
+        if len(last.failed) > self._wanted["max_failed"]:
+            # Where all nodes of a batch failed, no other batch begins that could tell.
+            note = {"reason": self._stopped(last), "next_step": STOPPED_NEXT, "severity": "fail"}
+            return {"msg": why, "gpufleet": {"on_controller": True, "attention": [note]}}
         if last.number < self._wanted["batches"]:
             return {"msg": why}
         if failed or history.kept:

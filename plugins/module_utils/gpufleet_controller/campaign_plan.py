@@ -133,7 +133,8 @@ def in_order(nodes: Iterable[str], groups: Mapping[str, str], first: Iterable[st
 
 def plan_lines(plan: Plan, caps: Caps, provider: str) -> list[str]:
     """The plan as a person reads it."""
-    lines = [f"Campaign {plan.campaign}: {', '.join(plan.parts)}; drain: {provider}"]
+    name = f"Campaign {plan.campaign}" if plan.batches else "Nothing to do"
+    lines = [f"{name}: {', '.join(plan.parts)}; drain: {provider}"]
     changes: dict[str, list[str]] = {}
     for node, parts in plan.versions.items():
         for part, (there, wanted) in parts.items():
@@ -150,12 +151,12 @@ def plan_lines(plan: Plan, caps: Caps, provider: str) -> list[str]:
     ):
         if nodes:
             lines.append(f"  {words:<44} {len(nodes):>4}  {short_names(nodes, 50)}")
+    if not plan.batches:
+        return lines
     most = f"at most {caps.batch} nodes, at most {caps.group} of a group"
     lines.append(f"  {len(plan.batches)} batches: canary {caps.canary}, then {most}")
     for number, batch in enumerate(plan.batches, 1):
         kind = "canary" if number == 1 and caps.canary else f"batch {number}"
         of = ", ".join(f"{count} of {group}" for group, count in Counter(plan.groups[node] for node in batch).items())
         lines.append(f"  {kind:<10} {len(batch):>4}  {short_names(batch, 50):<50}  {of}")
-    if not plan.batches:
-        lines.append("  nothing to do")
     return lines

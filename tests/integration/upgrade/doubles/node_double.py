@@ -4,8 +4,8 @@
 {"installed": {package: version}, "loaded": driver in the kernel, "requests": [reasons for a reboot],
  "upgrades": how often packages changed, "reboots": how often it was rebooted, "fault": what is wrong with it}
 
-Faults: "role" (the role fails), "lost" (does not come back), "unreachable", "sick" (fails the health check),
-"stuck" (its packages do not change, and nobody says so).
+Faults: "role" (the role fails), "lost" (does not come back), "unreachable", "vanishes" (becomes so when the role has
+run), "sick" (fails the health check), "stuck" (its packages do not change, and nobody says so).
 """
 
 import json

@@ -21,6 +21,8 @@ class ActionModule(ActionBase):
         if changed and not self._task.check_mode:
             node["installed"][wanted["package"]] = version
             node["upgrades"] += 1
+            if node["fault"] == "vanishes":
+                node["fault"] = "unreachable"
             if wanted["loads"]:
                 node["requests"] = ["another driver is loaded than installed"]
             node_double.write(task_vars, node)
