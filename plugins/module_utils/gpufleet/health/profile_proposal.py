@@ -26,6 +26,7 @@ from .nvidia_smi_query import QUERY
 from .pci_tree import LSPCI, PciDevice, PciTree
 from .platform_facts import KERNEL, MACHINE, PROCESSORS, Kernel, Machine, Processors
 from .probe import NoEvidence, Probe
+from .profile_proposal_containers import container_packages, docker_platform
 from .rdma_stack import STACK, RdmaStack
 from .system_disks import LINKS, MOUNTS, system_disk_addresses
 
@@ -131,10 +132,12 @@ def _profile(evidence: NodeEvidence) -> dict[str, Any]:
             "bios": {},
             **({"gpu": _gpu_modes(gpus)} if gpus else {}),
             "gpu_peer_memory": peer_memory,
+            "docker": docker_platform(evidence),
         },
         "packages": {
             "nvidia_driver": {**_DRIVER, "version": _driver(report), "kernel_modules": _flavour(evidence)},
             "rdma": rdma,
+            **container_packages(evidence),
             "chrony": {"version": None},
             "node_exporter": {"source": "distro", "version": None, "sha256": None, "distro_version": None},
             "zfs": {"source": "distro", "version": None, "module_package": None},

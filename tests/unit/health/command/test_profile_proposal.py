@@ -61,6 +61,25 @@ def test_it_says_which_driver_and_rdma_stack_run_and_leaves_them_alone(
     assert profile["platform"]["gpu_peer_memory"] == "nvidia_peermem"
 
 
+def test_it_says_how_the_engine_runs_and_leaves_containers_alone(
+    tmp_path: Path, good: Mapping[str, ProbeResult]
+) -> None:
+    _path, profile = proposal(tmp_path, good)
+    shipped = yaml.safe_load((PROFILES / "xe9680-h100.yml").read_text())
+    assert profile["platform"]["docker"] == shipped["platform"]["docker"]
+    for name in ("docker", "container_toolkit", "dcgm", "dcgm_exporter"):
+        assert profile["packages"][name]["manage"] is False
+    assert profile["packages"]["dcgm"]["watches"] == sorted(shipped["packages"]["dcgm"]["watches"])
+
+
+def test_a_node_without_an_engine_has_a_profile(tmp_path: Path, good: Mapping[str, ProbeResult]) -> None:
+    gone = {name: result for name, result in good.items() if not name.startswith(("docker.", "containers.", "dcgm"))}
+    path, profile = proposal(tmp_path, gone)
+    assert validate(profile, known_names(CHECKS)) == []
+    assert profile["platform"]["docker"]["storage_driver"] is None and profile["packages"]["dcgm"]["watches"] == []
+    assert run_health(HealthInput(profile, replay_from=path))["verdict"] == "ok"
+
+
 def test_limits_that_no_node_shows_are_those_of_the_shipped_profile(
     tmp_path: Path, good: Mapping[str, ProbeResult]
 ) -> None:
