@@ -210,8 +210,6 @@ class Drain:
     def _command(self, argv: Sequence[str], nodes: Sequence[str], campaign: str, timeout_s: float) -> DrainOutcome:
         """One call for all nodes; what it says of single ones counts."""
         back = {name: node for node, name in self._names.items() if node in nodes}
-        if not argv:
-            return DrainOutcome(done=list(nodes))
         result = self._run(
             "drain_command",
             {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fleet of files for playbooks/upgrade.yml: the real playbook, roles upgrade, drain and reboot, and module drain_slurm.
+"""A fleet of files for playbooks/upgrade.yml: the real playbook, roles upgrade, drain and reboot, module drain_slurm.
 
 Doubles stand for what would touch a machine: the roles of the stack, the modules on nodes, and scontrol (doubles/).
 """

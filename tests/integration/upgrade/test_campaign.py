@@ -48,7 +48,7 @@ def test_a_sick_canary_stops_the_campaign_and_the_next_run_goes_on(fleet: Fleet)
     assert fleet.upgraded() == fleet.names and fleet.drained() == {}
     assert all(fleet.node(name)["upgrades"] == fleet.node(name)["reboots"] == 1 for name in fleet.names)
     assert fleet.steps().count("campaign_started") == 1, "it was the same campaign all the time"
-    assert "campaign_completed" == fleet.steps()[-1] and "is done" in run.output
+    assert fleet.steps()[-1] == "campaign_completed" and "is done" in run.output
 
     # All of it again: measured, nothing to do, nothing written.
     before = fleet.records()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign that is killed right after any of its journal's records, and run again, ends as if nothing had happened."""
+"""A campaign that is killed right after any of its journal's records, and run again, ends as if nothing had been."""
 
 import shutil
 import signal
@@ -43,9 +43,7 @@ def killed_and_resumed(folder: Path, records: int, number: signal.Signals) -> li
     """Run it, kill it after this many records, run it again; returns what is wrong then."""
     where = f"{number.name} after record {records}"
     fleet = make(folder)
-    killed = fleet.run(
-        *WITHOUT_PREFLIGHT, GPUFLEET_KILL_AFTER=str(records), GPUFLEET_KILL_SIGNAL=str(int(number))
-    )
+    killed = fleet.run(*WITHOUT_PREFLIGHT, GPUFLEET_KILL_AFTER=str(records), GPUFLEET_KILL_SIGNAL=str(int(number)))
     wrong = [] if killed.code else [f"{where}: the run was not killed"]
     # What outlives a killed run must not go on with the campaign.
     if len(fleet.steps()) != records:

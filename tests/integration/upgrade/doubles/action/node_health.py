@@ -9,6 +9,7 @@ from ansible.plugins.action import ActionBase
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import node_double
 
+
 class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         sick = node_double.read(task_vars)["fault"] == "sick"

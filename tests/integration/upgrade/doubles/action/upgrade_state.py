@@ -7,8 +7,8 @@ from pathlib import Path
 from ansible.plugins.action import ActionBase
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-import node_double
 import ansible.module_utils
+import node_double
 from ansible.errors import AnsibleConnectionFailure
 
 _OWN = str(Path(__file__).resolve().parents[5] / "plugins" / "module_utils")
