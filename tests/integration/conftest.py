@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,27 @@ class LabNode:
         while run_lab("ssh", self.name, command, environment=self._environment, check=False).returncode != 0:
             assert time.monotonic() < deadline, f"{self.name}: still false after {limit_s:.0f} s: {command}"
             time.sleep(1)
+
+
+# In the order in which they are started; what a client of the socket would start is stopped with it.
+ENGINE_UNITS = ("containerd.service", "docker.socket", "docker.service")
+
+
+@contextmanager
+def engine_stopped(node: LabNode) -> Iterator[None]:
+    """The container engine stopped and kept from starting, boots included, so that the pool that its data root lies on
+    can be exported or destroyed. A node without an engine is left alone. No container may run."""
+    listed = node.run(f"systemctl list-unit-files --no-legend {' '.join(ENGINE_UNITS)}", check=False).split()
+    units = [unit for unit in ENGINE_UNITS if unit in listed]
+    if units:
+        backwards = " ".join(reversed(units))
+        node.run(f"systemctl stop {backwards}; systemctl mask --quiet {backwards}; sync")
+    try:
+        yield
+    finally:
+        if units:
+            forwards = " ".join(units)
+            node.run(f"systemctl unmask --quiet {forwards}; systemctl start {forwards}; sync")
 
 
 @pytest.fixture(scope="session")

@@ -104,11 +104,11 @@ class EngineNode:
         (run / "run.py").write_text(RUNNER)
         self.containers.podman("cp", str(run), f"{self.containers.names['node']}:/opt/run")
 
-    def module(self, name: str, check: bool = False, **arguments: Any) -> dict[str, Any]:
+    def module(self, module: str, check: bool = False, **arguments: Any) -> dict[str, Any]:
         """Run a module and return its answer."""
         words = {**arguments, "_ansible_check_mode": check}
         encoded = base64.b64encode(json.dumps(words).encode()).decode()
-        said = self.sh(f"python3 -B /opt/run/run.py {name} {encoded} 2>&1", check=False)
+        said = self.sh(f"python3 -B /opt/run/run.py {module} {encoded} 2>&1", check=False)
         assert said.startswith("{"), said
         answer: dict[str, Any] = json.loads(said)
         assert "exception" not in answer, answer

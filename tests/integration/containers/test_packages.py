@@ -40,7 +40,7 @@ class VendorNode(EngineNode):
     def engine(self, plan: dict[str, Any], check: bool = False) -> dict[str, Any]:
         """Have apt_stack do what docker_plan has said."""
         assert not plan.get("failed"), plan
-        return self.module("apt_stack", check, name="docker", repository=self.repository, **plan["apt"])
+        return self.module("apt_stack", check=check, name="docker", repository=self.repository, **plan["apt"])
 
     def plan(self, version: "str | None", **arguments: Any) -> dict[str, Any]:
         given = {"source": "mirror", **arguments, **({"version": version} if version else {})}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab.inventory import read_inventory
-from tests.integration.conftest import LabNode
+from tests.integration.conftest import LabNode, engine_stopped
 
 pytestmark = pytest.mark.lab
 
@@ -90,11 +90,12 @@ def node_without_pool(lab_node: LabNode) -> Iterator[LabNode]:
     """The node with its pool put aside: without its disks a pool in use is suspended, which blocks the next reboot."""
     unit = "gpufleet-zpool.service"
     has_pool = lab_node.run(f"systemctl is-enabled {unit}", check=False).strip() == "enabled"
-    if has_pool:
-        lab_node.run(f"systemctl disable --quiet {unit}; zpool export -a; sync")
-    yield lab_node
-    if has_pool:
-        lab_node.run(f"systemctl enable --quiet {unit}; systemctl restart {unit}; zpool list data; sync")
+    with engine_stopped(lab_node):
+        if has_pool:
+            lab_node.run(f"systemctl disable --quiet {unit}; zpool export -a; sync")
+        yield lab_node
+        if has_pool:
+            lab_node.run(f"systemctl enable --quiet {unit}; systemctl restart {unit}; zpool list data; sync")
 
 
 def test_disks_move_between_bays_and_drawer(node_without_pool: LabNode) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lab.lab_directory import LabDirectory
-from tests.integration.conftest import LabNode
+from tests.integration.conftest import LabNode, engine_stopped
 from tests.playbook import PlaybookRun, run_playbook
 
 pytestmark = pytest.mark.lab
@@ -36,6 +36,13 @@ HOLD_RESILVER = "echo {} > /sys/module/zfs/parameters/zfs_scan_suspend_progress"
 RECORD = "/var/lib/gpufleet/zfs_pool/data.json"
 # All disks of the lab's kind, whatever serial number they show.
 ANY_SERIAL = {"node_profile_overrides_host": {"storage": {"pool": {"disks": {"serial": []}}}}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stopped_engine(lab_node: LabNode) -> Iterator[None]:
+    """These tests suspend and destroy the pool that the container engine's data root lies on."""
+    with engine_stopped(lab_node):
+        yield
 
 
 @pytest.fixture
