@@ -149,8 +149,8 @@ class ActionModule(ActionBase):
         }
 
     def _name(self, hostvars: Mapping[str, Any], node: str) -> Any:
-        """The node's name at the provider; the default is that of role drain."""
-        return hostvars[node].get("drain_node_name", node)
+        """The node's name at the provider."""
+        return hostvars[node].get("drain_node_name") or node
 
     def _run_module(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """A module on the host that the task is delegated to; raises DrainError."""

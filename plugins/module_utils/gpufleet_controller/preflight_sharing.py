@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 # Reach variables by other ways than by their name in the text, or give another result each time.
-_OPAQUE = frozenset({"lookup", "query", "q", "hostvars", "vars", "now", "random", "shuffle"})
+OPAQUE = frozenset({"lookup", "query", "q", "hostvars", "vars", "now", "random", "shuffle"})
 # These lookups give every host the same: they read nothing but what their text names.
 _ALIKE_LOOKUP = re.compile(r"\b(?:lookup|query|q)\(\s*(['\"])(?:ansible\.builtin\.)?(?:env|file)\1")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -45,7 +45,7 @@ def signature(
             found = known_templates.get(text)
             if found is None:
                 found = identifiers(text)
-                if found & _OPAQUE:
+                if found & OPAQUE:
                     return None
             pending += [other for other in found if other in variables and other not in used]
     return repr(sorted(used.items()))

@@ -73,6 +73,20 @@ FAULTS = [
     ("limits_downloads", "tasks/main.yml", "  throttle:", "  # throttle:", "`Install the clock` downloads, and its"),
     ("limits_downloads", "tasks/main.yml", "{{ downloads_at_once | default(0) }}", "20", "throttle is '20'; must be"),
     ("limits_downloads", "tasks/main.yml", "ansible.builtin.template:", "ansible.builtin.get_url:", "throttle is None"),
+    (
+        "is_judged_once_for_a_fleet",
+        "defaults/main.yml",
+        "profile.packages.clock",
+        "inventory_hostname",
+        "clock_pin reads inventory_hostname",
+    ),
+    (
+        "is_judged_once_for_a_fleet",
+        "defaults/main.yml",
+        "profile.packages.clock",
+        "lookup('pipe', 'id')",
+        "clock_pin reads lookup",
+    ),
 ]
 
 
