@@ -101,7 +101,7 @@ def check_gpu_kept(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding
 
     Source: NVIDIA/nvidia-docker#1730, NVIDIA/nvidia-container-toolkit#48; bug 109
     """
-    skipped = not_judged(profile, "container_toolkit")
+    skipped = not_judged(profile, "container_toolkit") or not_judged(profile, "docker")
     if skipped:
         yield skipped
         return

@@ -110,7 +110,7 @@ def check_gpu_start(evidence: NodeEvidence, profile: Profile) -> Iterable[Findin
 
     Source: NVIDIA Container Toolkit, running a sample workload
     """
-    skipped = not_judged(profile, "container_toolkit")
+    skipped = not_judged(profile, "container_toolkit") or not_judged(profile, "docker")
     if skipped:
         yield skipped
         return
@@ -139,7 +139,7 @@ def check_gpu_inside(evidence: NodeEvidence, profile: Profile) -> Iterable[Findi
 
     Source: NVIDIA/nvidia-docker#1730; bug 109
     """
-    skipped = not_judged(profile, "container_toolkit")
+    skipped = not_judged(profile, "container_toolkit") or not_judged(profile, "docker")
     if skipped:
         yield skipped
         return

@@ -91,8 +91,10 @@ def check_gpu_runtime(evidence: NodeEvidence, profile: Profile) -> Iterable[Find
         return
     toolkit: Toolkit = evidence.facts(TOOLKIT)
     seen = (Evidence(TOOLKIT), Evidence(ENGINE))
-    troubles = list(_installation(toolkit, engine_of(evidence), wanted["version"]))
-    text = f"toolkit {next(iter(toolkit.packages.values()), '')}, runtime nvidia"
+    # Without Docker they go to another engine (containerd), which is not asked.
+    engine = engine_of(evidence) if profile["packages"]["docker"]["manage"] else None
+    troubles = list(_installation(toolkit, engine, wanted["version"]))
+    text = f"toolkit {next(iter(toolkit.packages.values()), '')}" + ", runtime nvidia" * (engine is not None)
     if no_gpus(profile) is None:
         driver, gpus = evidence.facts(DRIVER_VERSION).version, len(evidence.facts(QUERY).gpus)
         troubles += _specification(toolkit, driver, gpus)
@@ -106,7 +108,7 @@ def check_gpu_runtime(evidence: NodeEvidence, profile: Profile) -> Iterable[Find
         yield Finding("node", "ok", text, evidence=seen)
 
 
-def _installation(toolkit: Toolkit, engine: Engine, version: str | None) -> Iterator[tuple[str, str, str]]:
+def _installation(toolkit: Toolkit, engine: Engine | None, version: str | None) -> Iterator[tuple[str, str, str]]:
     """Status, observed and expected of what is wrong with packages and runtime."""
     missing = [name for name in PACKAGES if name not in toolkit.packages]
     if missing:
@@ -119,7 +121,7 @@ def _installation(toolkit: Toolkit, engine: Engine, version: str | None) -> Iter
         yield "warn", f"{', '.join(other)}", f"version {version}"
     if not toolkit.runtime:
         yield "fail", "there is no program nvidia-container-runtime", "it is there"
-    if "nvidia" not in engine.runtimes:
+    if engine is not None and "nvidia" not in engine.runtimes:
         yield "fail", f"the engine has the runtimes {', '.join(sorted(engine.runtimes))}", "also nvidia"
 
 
@@ -138,7 +140,9 @@ def _specification(toolkit: Toolkit, driver: str, gpus: int) -> Iterator[tuple[s
         yield "fail", "no CDI specification names a library of the driver", f"those of driver {driver}"
     for path, versions in toolkit.drivers.items():
         if versions != {driver}:
-            yield "fail", f"{path} is of driver {', '.join(sorted(versions))}", f"{driver}, which is loaded"
+            # That of /var/run/cdi counts where both folders have one (CDI, order of spec-dirs).
+            status = "fail" if path == max(toolkit.drivers) else "warn"
+            yield status, f"{path} is of driver {', '.join(sorted(versions))}", f"{driver}, which is loaded"
 
 
 PROBES: tuple[Probe, ...] = (Probe(TOOLKIT, parse_toolkit, argv=counted(_SCRIPT), deadline_s=30),)

@@ -200,6 +200,13 @@ FAULTS: dict[str, tuple[dict[str, Change], dict[str, Any], list[Trouble], str]] 
         [("containers.gpu_runtime", "node", "fail", "none")],
         "/var/run/cdi/nvidia.yaml is of driver 535.183.01",
     ),
+    "an old CDI specification behind the one that counts": (
+        {TOOLKIT: put(f"{SPECIFICATION}:libcuda.",
+                      f"{SPECIFICATION}:libcuda.so.535.183.01\n/var/run/cdi/nvidia.yaml:libcuda.")},
+        {},
+        [("containers.gpu_runtime", "node", "warn", "none")],
+        f"{SPECIFICATION} is of driver 535.183.01, 550.163.01",
+    ),
     "a CDI specification that mounts nothing of the driver": (
         {TOOLKIT: part("libraries", "")},
         {},
@@ -417,6 +424,17 @@ NOT_MANAGED = {f"packages.{name}.manage": False for name in ("docker", "containe
 
 def test_what_is_not_managed_is_not_judged() -> None:
     assert statuses(run({ENGINE: part("info", NO_ENGINE)}, NOT_MANAGED)) == {check.id: {"skipped"} for check in OURS}
+
+
+def test_a_toolkit_for_another_engine_than_docker() -> None:
+    """As under Kubernetes: specification and packages are judged, what Docker knows is not."""
+    found = run({ENGINE: part("info", NO_ENGINE)}, {"packages.docker.manage": False})
+    assert troubles(found) == []
+    skipped = {one.check for one in found if one.status == "skipped"}
+    of_docker = {"docker.engine", "docker.holds", "containers.rights", "containers.gpu_kept"}
+    assert skipped == {*of_docker, "containers.gpu_start", "containers.gpu_inside"}
+    said = next(one.observed for one in found if one.check == "containers.gpu_runtime")
+    assert said == "toolkit 1.17.8-1, CDI specification of driver 550.163.01 with 8 GPUs"
 
 
 def test_a_node_without_gpus_is_judged_by_its_engine_alone() -> None:
