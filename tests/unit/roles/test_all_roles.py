@@ -84,8 +84,8 @@ FAULTS = [
         "is_judged_once_for_a_fleet",
         "defaults/main.yml",
         "profile.packages.clock",
-        "lookup('pipe', 'id')",
-        "clock_pin reads lookup",
+        "query(clock_limit)",
+        "clock_pin reads query",
     ),
 ]
 
