@@ -19,6 +19,8 @@ _DISTRO = ("docker.io", "docker-cli", "containerd", "runc")
 _DISTRO_MORE = ("docker-buildx", "docker-compose", "docker-compose-v2", "docker-doc", "podman-docker")
 # All that may be installed of either.
 KNOWN = (*_VENDOR, *_VENDOR_MORE, *_DISTRO, *_DISTRO_MORE)
+# Of both sources alike: apt_stack lifts the holds of what these match, so that one can take the other's place.
+NEVER_UPGRADED = ("docker[.-]", r"containerd(\.io)?$", "runc$")
 
 
 class EnginePackages(NamedTuple):
@@ -29,7 +31,6 @@ class EnginePackages(NamedTuple):
     of_release: tuple[str, ...]
     beside: tuple[str, ...]
     excluded: tuple[str, ...]
-    never_upgraded: tuple[str, ...]
 
 
 def engine_packages(source: str, os_release: Mapping[str, str]) -> EnginePackages:
@@ -40,7 +41,6 @@ def engine_packages(source: str, os_release: Mapping[str, str]) -> EnginePackage
             ("docker-ce", "docker-ce-cli"),
             ("containerd.io", "docker-buildx-plugin"),
             (*_DISTRO, "docker-buildx", "docker-compose", "docker-compose-v2", "docker-doc", "podman-docker"),
-            ("docker-", r"containerd\.io$"),
         )
     number = os_release.get("VERSION_ID", "0").partition(".")[0]
     apart = os_release.get("ID") == "debian" and number.isdigit() and int(number) >= 13
@@ -49,7 +49,6 @@ def engine_packages(source: str, os_release: Mapping[str, str]) -> EnginePackage
         ("docker.io", "docker-cli") if apart else ("docker.io",),
         (),
         (*_VENDOR, *_VENDOR_MORE),
-        (r"docker\.io$", "docker-cli$", "containerd$", "runc$"),
     )
 
 
@@ -91,7 +90,7 @@ def apt_arguments(
             *({"name": name, **({"upstream": version} if version else {})} for name in packages.of_release),
             *({"name": name} for name in packages.beside),
         ],
-        "never_upgraded": list(packages.never_upgraded),
+        "never_upgraded": list(NEVER_UPGRADED),
         "may_remove": leaving,
         "upgrade": upgrade or downgrade,
         "downgrade": ["docker-*", "docker.io"] if downgrade else [],

@@ -90,7 +90,8 @@ def test_the_engine_takes_the_place_of_another_only_when_asked(node: VendorNode)
     refused = node.plan(ENGINE_OLD)
     assert refused.get("failed") and "docker.io 20.10.24+dfsg1-1, containerd" in refused["msg"]
     plan = node.plan(ENGINE_OLD, replace=True)
-    assert node.engine(plan, check=True)["changed"]
+    foreseen = node.engine(plan, check=True)
+    assert foreseen.get("changed"), foreseen
     done = node.engine(plan)
     assert sorted(done["removed"]) == ["containerd", "docker.io", "runc"], done
     assert node.versions("docker-ce", "docker-ce-cli") == {f"installed {ENGINE_OLD}"}
@@ -125,7 +126,7 @@ def test_an_upgrade_has_to_be_asked_for_and_spares_containers(node: VendorNode) 
 def test_unattended_upgrades_leave_engine_and_toolkit_alone(node: VendorNode) -> None:
     node.toolkit(version=TOOLKIT_OLD)
     dump = node.sh("apt-config dump Unattended-Upgrade::Package-Blacklist")
-    assert '"docker-"' in dump and '"nvidia-container-"' in dump and '"libnvidia-container"' in dump
+    assert '"docker[.-]"' in dump and '"nvidia-container-"' in dump and '"libnvidia-container"' in dump
     said = node.sh("apt-get --simulate upgrade")
     assert "0 upgraded, 0 newly installed" in said
 
