@@ -20,7 +20,6 @@ INFO = Info(
     live_restore=True,
     runtimes={"runc": "runc"},
     default_runtime="runc",
-    mirrors=[],
     running=0,
     containers_all=0,
     images=0,

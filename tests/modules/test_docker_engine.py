@@ -216,6 +216,18 @@ def test_a_restart_for_what_a_reload_does_not_bring(engine: Engine, run_module: 
     assert not run_module("docker_engine")["changed"]
 
 
+def test_a_reload_is_not_repeated_while_a_restart_waits(engine: Engine, run_module: RunModule) -> None:
+    engine.says["LiveRestoreEnabled"] = False
+    engine.record(json.dumps({"log-opts": {"max-size": "10m"}}))
+    engine.file({"debug": True, "log-opts": {"max-size": "20m"}})
+    engine.state()
+    engine.commands.answer(f"systemctl reload {UNIT}")
+    first, second = run_module("docker_engine"), run_module("docker_engine")
+    assert (first["actions"], second["actions"]) == ([f"reload {UNIT} (debug)"], [])
+    assert first["pending"] == second["pending"] == ["daemon.json: log-opts"]
+    assert engine.acted() == [f"reload {UNIT}"]
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_running_containers_are_not_stopped(engine: Engine, run_module: RunModule, check: bool) -> None:
     """kubespray#1813: an engine that was cycled on all nodes at once."""

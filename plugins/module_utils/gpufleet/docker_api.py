@@ -14,11 +14,7 @@ ANSWER_LIMIT_S = 60.0
 
 
 class NoAnswer(Exception):
-    """The engine did not answer: nobody listens (`listens` False), it took too long, or what came is no answer."""
-
-    def __init__(self, message: str, listens: bool = True) -> None:
-        super().__init__(message)
-        self.listens = listens
+    """The engine did not answer: nobody listens, it took too long, or what came is no answer."""
 
 
 class Info(NamedTuple):
@@ -32,7 +28,6 @@ class Info(NamedTuple):
     live_restore: bool
     runtimes: dict[str, str]
     default_runtime: str
-    mirrors: list[str]
     running: int
     containers_all: int
     images: int
@@ -64,7 +59,7 @@ class Engine:
             answer = connection.getresponse()
             content = answer.read()
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise NoAnswer(f"nobody listens on {self._path} ({error.strerror})", listens=False) from error
+            raise NoAnswer(f"nobody listens on {self._path} ({error.strerror})") from error
         except (OSError, http.client.HTTPException) as error:
             raise NoAnswer(
                 f"no answer from {self._path} within {self._limit_s:g} s: {error or type(error).__name__}"
@@ -87,7 +82,6 @@ class Engine:
             # The engine answers without its version while something that it depends on fails.
             errors = found.get("ServerErrors") if isinstance(found, dict) else None
             raise NoAnswer(f"the engine does not say its version: {errors or str(found)[:200]}")
-        registry = found.get("RegistryConfig") or {}
         return Info(
             version=str(found["ServerVersion"]),
             storage_driver=str(found.get("Driver", "")),
@@ -98,7 +92,6 @@ class Engine:
             live_restore=bool(found.get("LiveRestoreEnabled")),
             runtimes={name: str(entry.get("path", "")) for name, entry in (found.get("Runtimes") or {}).items()},
             default_runtime=str(found.get("DefaultRuntime", "")),
-            mirrors=[str(mirror) for mirror in registry.get("Mirrors") or []],
             running=int(found.get("ContainersRunning", 0)) + int(found.get("ContainersPaused", 0)),
             containers_all=int(found.get("Containers", 0)),
             images=int(found.get("Images", 0)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from .docker_error import DockerError
@@ -141,9 +141,3 @@ def differing(loaded: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     """Keys in which two configurations differ once defaults are filled in."""
     left, right = {**DEFAULTS, **loaded}, {**DEFAULTS, **wanted}
     return sorted(key for key in {*left, *right} if key not in left or key not in right or left[key] != right[key])
-
-
-def split_by_effect(keys: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Keys that SIGHUP brings into effect, and those that need a restart of the engine."""
-    listed = sorted(keys)
-    return [key for key in listed if key in RELOADED], [key for key in listed if key not in RELOADED]

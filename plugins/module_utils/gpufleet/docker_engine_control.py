@@ -13,9 +13,10 @@ from .apt_packages import PackageError, read_state
 from .container_toolkit_devices import make_links, nodes, unlinked
 from .docker_api import SOCKET, Engine, Info, NoAnswer, names
 from .docker_daemon_file import DaemonFile
+from .docker_daemon_json import render
 from .docker_engine_record import RECORD, Record
 from .docker_engine_start import loaded_driver, text_at_start
-from .docker_engine_verdict import Expected, may_restart, mismatches, needs_of_file, needs_of_node
+from .docker_engine_verdict import Expected, Needs, may_restart, mismatches, needs_of_file, needs_of_node
 from .docker_error import DockerError
 from .docker_service import UNIT, journal, not_enabled, read_service, systemctl
 from .docker_unit import PROXY_VARIABLES, proxies
@@ -142,7 +143,10 @@ class EngineOnNode:
         if needs.reload:
             self.actions.append(f"reload {UNIT} ({', '.join(needs.reload)})")
             if not self._check:
+                keys = needs.reload
                 info, needs = self._reload(file, needs.restart)
+                if loaded is not None:
+                    self._note_reload({**loaded, **{key: file.settings[key] for key in keys}}, record)
         node = needs_of_node(
             info,
             self._installed(),
@@ -164,7 +168,16 @@ class EngineOnNode:
             self.pending = reasons
             self.running = self._names()
 
-    def _reload(self, file: DaemonFile, restart: list[str]) -> tuple[Info, Any]:
+    def _note_reload(self, loaded: dict[str, Any], record: Record | None) -> None:
+        """Note what the engine has now, since a restart for the rest may have to wait."""
+        same = record is not None and record.invocation == self.service.invocation
+        driver = record.driver if record is not None and same else loaded_driver(ROOT)
+        known = record.proxies if record is not None else proxies(ROOT)
+        docker_engine_record.write(
+            ROOT + RECORD, Record(self.service.invocation, render(loaded).decode(), driver, known)
+        )
+
+    def _reload(self, file: DaemonFile, restart: list[str]) -> tuple[Info, Needs]:
         """SIGHUP, and what is still open after it: a key that has not taken effect becomes a reason for a restart."""
         done = systemctl("reload", UNIT)
         if done.rc != 0:

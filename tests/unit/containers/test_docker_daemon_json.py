@@ -2,7 +2,7 @@
 """daemon.json: what is refused and where, what a merge keeps, and which differences need what."""
 
 import pytest
-from ansible.module_utils.gpufleet.docker_daemon_json import differing, merge, parse, render, split_by_effect
+from ansible.module_utils.gpufleet.docker_daemon_json import differing, merge, parse, render
 from ansible.module_utils.gpufleet.docker_error import DockerError
 
 
@@ -64,13 +64,10 @@ def test_an_object_and_something_else_cannot_be_merged() -> None:
         merge({"log-opts": {"deep": "x"}}, {"log-opts": {"deep": {"a": 1}}})
 
 
-def test_what_differs_and_what_that_needs() -> None:
+def test_what_differs() -> None:
     # A default that is spelled out is no difference.
     assert differing({}, {"live-restore": False, "log-driver": "json-file", "data-root": "/var/lib/docker"}) == []
     keys = differing(
         {"live-restore": False, "bip": "10.0.0.1/24"}, {"live-restore": True, "log-opts": {"max-size": "1m"}}
     )
     assert keys == ["bip", "live-restore", "log-opts"]
-    assert split_by_effect(keys) == (["live-restore"], ["bip", "log-opts"])
-    # CDI is looked at when the engine starts, though moby reloads the key.
-    assert split_by_effect(["features", "runtimes"]) == (["runtimes"], ["features"])

@@ -23,7 +23,6 @@ INFO = Info(
     live_restore=True,
     runtimes={"runc": "runc"},
     default_runtime="runc",
-    mirrors=[],
     running=1,
     containers_all=1,
     images=1,
