@@ -243,7 +243,7 @@ def check_health(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
         yield Finding(
             where.get(one.number, f"GPU {one.number} of DCGM") if one.entity == "GPU" else f"{one.entity} {one.number}",
             _STATUS[one.health] if one.health != "Healthy" else "warn",
-            f"{one.system}: {one.words}",
+            f"{one.system}: {one.words}"[:280],
             "no incident",
             "observe" if one.health != "Failure" else "inspect" if by_hand else "reset_gpu",
             "see what the checks gpu, nvlink and kernel say of it; dcgmi diag -r 3 on the drained node tells more",
