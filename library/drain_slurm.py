@@ -106,7 +106,8 @@ def run(module, argv, tolerated=()):
             msg=f"there is no {argv[0]} on this host ({result.stderr})",
             next_step="set drain_host to a host of the inventory where scontrol works, such as a login node",
         )
-    if result.outcome != "done" or (result.rc != 0 and not any(text in result.stderr for text in tolerated)):
+    said = result.stderr + result.stdout
+    if result.outcome != "done" or (result.rc != 0 and not any(text in said for text in tolerated)):
         how = "gave no answer in time" if result.outcome != "done" else f"ended with exit status {result.rc}"
         module.fail_json(msg=f"{' '.join(argv[:4])} {how}: {result.said()}", next_step=NEXT_STEP)
     return result.stdout

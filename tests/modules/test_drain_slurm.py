@@ -6,8 +6,16 @@ from ansible.module_utils.gpufleet.drain_slurm import SlurmAnswerError, parse_no
 
 MARK = "gpufleet:20261130T194500Z-driver"
 SHOW = "scontrol --oneliner show node *"
-# Forms: recorded from Slurm 22.05.8 (tests/integration/drain); fields behind Reason are those of 23.11 and later.
-IDLE = "NodeName={name} Arch=x86_64 CPULoad=0.50 OS=Linux 6.1 #1 SMP State=IDLE ThreadsPerCore=1 Owner=N/A"
+# Recorded from Slurm 22.05.8 (tests/integration/drain); fields behind Reason are those of 23.11 and later.
+IDLE = (
+    "NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=1 CPUTot=1 CPULoad=13.92 "
+    "AvailableFeatures=(null) ActiveFeatures=(null) Gres=(null) NodeAddr=127.0.0.1 NodeHostName=slurm Port=17001 "
+    "Version=22.05.8 OS=Linux 6.18.44 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=1 AllocMem=0 FreeMem=15113 Sockets=1 "
+    "Boards=1 State=IDLE ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=all  "
+    "BootTime=2026-11-30T19:20:27 SlurmdStartTime=2026-11-30T20:31:21 LastBusyTime=2026-11-30T20:31:21 "
+    "CfgTRES=cpu=1,mem=1M,billing=1 AllocTRES= CapWatts=n/a CurrentWatts=0 AveWatts=0 ExtSensorsJoules=n/s "
+    "ExtSensorsWatts=0 ExtSensorsTemp=n/s"
+)
 
 
 def node(name, state="IDLE", reason="", behind=""):
@@ -99,7 +107,8 @@ def test_check_mode_and_reading_alter_nothing(commands, run_module):
 
 
 def test_a_node_that_slurm_does_not_know_is_named(commands, run_module):
-    commands.answer(SHOW, node("a"), rc=1, err="Node b not found\n")
+    # recorded: Slurm 22.05.8 says it on standard output
+    commands.answer(SHOW, node("a") + "Node b not found\n", rc=1)
     result = run_module("drain_slurm", nodes=["a", "b"], marks=[])
     assert result["unknown"] == ["b"] and list(result["nodes"]) == ["a"]
 

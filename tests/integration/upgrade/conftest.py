@@ -70,6 +70,8 @@ class Fleet:
             "drain_host": "localhost",
             "drain_poll": 1,
         }
+        # groups beside gpu_nodes, such as the host that drains
+        self.others: dict[str, Any] = {}
         self.racks = {name: {"hosts": dict.fromkeys(names, {})} for name, names in racks.items()}
         (folder / "nodes").mkdir(parents=True)
         for name in self.names:
@@ -157,7 +159,7 @@ class Fleet:
 
     def command(self, *options: str) -> list[str]:
         inventory = self.folder / "inventory.json"
-        children = {"gpu_nodes": {"vars": self.variables, "children": self.racks}}
+        children = {"gpu_nodes": {"vars": self.variables, "children": self.racks}, **self.others}
         inventory.write_text(json.dumps({"all": {"children": children}}))
         program = Path(sys.executable).parent / "ansible-playbook"
         return [str(program), "-i", str(inventory), "playbooks/upgrade.yml", *options]
