@@ -81,6 +81,7 @@ TASK = "- name: Install the clock\n  apt_stack: {}\n"
         ("", "", ""),
         ("environment:", "vars:", "task `Fetch the list of leap seconds`, role clock downloads, and the play's env"),
         ("| default({})", "", "the play's environment is not"),
+        ("name: clock, ", "name: '{{ part }}', ", ""),
         ("throttle:", "vars:", "`Fetch the list of leap seconds` downloads, and its throttle is not"),
     ],
 )
@@ -93,6 +94,14 @@ def test_a_play_that_downloads_keeps_the_inventorys_settings(
         file.write_text(content)
     problems = "\n".join(role_rules.playbook_problems(playbook))
     assert complaint in problems if complaint else problems == ""
+
+
+def test_a_role_that_is_named_at_run_time_may_download(tmp_path: Path) -> None:
+    playbook = tmp_path / "playbooks" / "clock.yml"
+    playbook.parent.mkdir()
+    play = PLAY.split("    - name: Fetch")[0].replace("  environment:", "  vars:")
+    playbook.write_text(play.replace("name: clock, ", "name: '{{ part }}', "))
+    assert "role {{ part }} downloads, and the play's environment" in "\n".join(role_rules.playbook_problems(playbook))
 
 
 def test_a_play_whose_role_downloads_nothing_needs_no_proxy(tmp_path: Path) -> None:
