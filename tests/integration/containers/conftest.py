@@ -84,8 +84,8 @@ class NestedContainers(Containers):
 class EngineNode:
     """One such container, called `node`."""
 
-    def __init__(self, containers: NestedContainers, folder: Path) -> None:
-        self.containers, self._folder, self._runs = containers, folder, 0
+    def __init__(self, containers: NestedContainers, folder: Path, image: str) -> None:
+        self.containers, self.image, self._folder, self._runs = containers, image, folder, 0
 
     def sh(self, command: str, check: bool = True) -> str:
         """Run a shell command; returns what it printed, without the blanks around it."""
@@ -133,7 +133,7 @@ def fresh_node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     try:
         containers.start(["node"], request.param)
         containers.configure(PROFILE, VARIABLES)
-        node = EngineNode(containers, folder)
+        node = EngineNode(containers, folder, request.param)
         node.copy_modules()
         node.sh(WRITABLE_CGROUPS)
         node.sh("apt-get update >&2 && apt-get install --yes --no-install-recommends busybox-static >&2")

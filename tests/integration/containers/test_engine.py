@@ -15,10 +15,8 @@ FILE = "/etc/docker/daemon.json"
 DROP_INS = "/etc/systemd/system/docker.service.d"
 
 
-@pytest.fixture(scope="module")
-def engine(fresh_node: EngineNode) -> EngineNode:
-    """A node where role docker has run, with an image."""
-    node = fresh_node
+def check_role(node: EngineNode) -> None:
+    """The dry run on a fresh node announces what the first run does, and the second run does nothing."""
     foreseen = node.play("docker", "--check")
     assert foreseen.code == 0, foreseen.output
     assert node.sh(f"ls {FILE} {DROP_INS}/gpufleet.conf /usr/sbin/dockerd 2>/dev/null", check=False) == ""
@@ -26,9 +24,20 @@ def engine(fresh_node: EngineNode) -> EngineNode:
     assert first.code == 0, first.output
     second = node.play("docker")
     assert second.code == 0 and second.host("node")["changed"] == 0, second.output
-    # The dry run on a fresh node has announced what the first run did.
     names = [{task["task"] for task in run.host("node")["changed_tasks"]} for run in (foreseen, first)]
     assert names[0] == names[1] and len(names[0]) == 3, names
+
+
+@pytest.fixture(scope="module")
+def engine(fresh_node: EngineNode) -> EngineNode:
+    """A node where role docker has run, with an image."""
+    node = fresh_node
+    if node.image == "debian13":
+        # One Debian shows the dry run and the second run: a play costs more than most tests here.
+        first = node.play("docker")
+        assert first.code == 0, first.output
+    else:
+        check_role(node)
     node.sh(MAKE_IMAGE)
     return node
 
