@@ -26,7 +26,7 @@ _OWN = str(Path(__file__).resolve().parents[1] / "module_utils")
 if _OWN not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(_OWN)
 from ansible.module_utils.gpufleet_controller import campaign_journal as steps
-from ansible.module_utils.gpufleet_controller.campaign_history import MARK, BatchOutcome, History
+from ansible.module_utils.gpufleet_controller.campaign_history import MARK, BatchOutcome, History, Kept
 from ansible.module_utils.gpufleet_controller.campaign_lock import CampaignHeldError
 from ansible.module_utils.gpufleet_controller.campaign_plan import (
     ROLES,
@@ -254,10 +254,10 @@ class ActionModule(ActionBase):
             steps.JUDGED, self._wanted["campaign"], "versions measured, health by the profile", nodes=good,
             before=before, after=after, failed=failed, batch=last.number,
         )  # fmt: skip
-        mark = MARK + self._wanted["campaign"]
-        why = f"was not given back after its upgrade failed (drained as {mark})"
+        kept = self._state.history()[0].kept
         step = f"mend it, then {AGAIN}"
-        return {"good": good, "gpufleet": {"on_controller": True, "nodes": {node: _note(why, step) for node in failed}}}
+        notes = {node: _note(_stays(kept.get(node), self._wanted["campaign"]), step) for node in failed}
+        return {"good": good, "gpufleet": {"on_controller": True, "nodes": notes}}
 
     def _end(self) -> dict[str, Any]:
         if self._check:
@@ -267,8 +267,9 @@ class ActionModule(ActionBase):
         self._state.append(steps.BATCH_ENDED, campaign, why, nodes=last.back, failed=last.failed, batch=last.number)
         history, _broken = self._state.history()
         failed = [node for outcome in self._state.outcomes() for node in outcome.failed]
-        if len(last.failed) > self._wanted["max_failed"]:
-            # Where all nodes of a batch failed, no other batch begins that could tell.
+        # Where all nodes of a batch failed, or none comes after it, no other batch begins that could tell.
+        whole = len(last.failed) == len(last.nodes) and not last.refused
+        if len(last.failed) > self._wanted["max_failed"] and (whole or last.number == self._wanted["batches"]):
             note = {"reason": self._stopped(last), "next_step": STOPPED_NEXT, "severity": "fail"}
             return {"msg": why, "gpufleet": {"on_controller": True, "attention": [note]}}
         if last.number < self._wanted["batches"]:
@@ -295,6 +296,14 @@ def _target(measured: dict[str, Any]) -> dict[str, list[str]]:
 
 def _words(target: dict[str, list[str]]) -> str:
     return ", ".join(f"{part} {' or '.join(wanted)}" for part, wanted in target.items())
+
+
+def _stays(kept: Kept | None, campaign: str) -> str:
+    """What becomes of a node whose upgrade failed."""
+    if kept is None or kept.provider == "none":
+        return "its upgrade failed, and nothing keeps jobs from it (drain_provider is none)"
+    how = f" (drained as {MARK}{campaign})" if kept.provider == "slurm" else ""
+    return f"its upgrade failed, so it stays out of service{how}"
 
 
 def _why_failed(now: dict[str, Any], health: dict[str, Any]) -> str:

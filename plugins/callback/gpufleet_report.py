@@ -20,6 +20,8 @@ description:
     says which and ends with exit code 75 (EX_TEMPFAIL) before it did anything on any node.
   - A task result may carry C(gpufleet.attention), a list of C(reason), C(next_step) and C(severity) (warn or fail),
     and C(gpufleet.facts), a dict. A failed result may carry C(next_step).
+  - A task with C(gpufleet.on_controller) that acts for many nodes tells of each in C(gpufleet.nodes), a dict of such
+    attention and facts by node.
   - C(gpufleet.facts.health) is the result of a health check. A node without one, though M(node_health) was meant to
     judge it, is C(unknown). Nodes are compared with each other by C(comparison) in it, and those that differ from the
     majority need attention; that does not change the exit code.

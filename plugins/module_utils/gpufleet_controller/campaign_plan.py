@@ -100,9 +100,11 @@ def make_batches(nodes: Sequence[str], groups: Mapping[str, str], caps: Caps) ->
     """Split nodes into batches, always in the same way.
 
     The first batch is the canary (none with 0). Each batch takes nodes in the order given, passing over those whose
-    group already has `caps.group` nodes in it: these come in the next one.
+    group already has `caps.group` nodes in it: these come in the next one. It opens no more groups than the two caps
+    call for, so that with equal caps a batch is (a part of) one group, whatever the canary took of it.
     """
     waiting = list(nodes)
+    groups_at_once = -(-caps.batch // caps.group)
     batches: list[list[str]] = []
     while waiting:
         size = caps.canary if caps.canary and not batches else caps.batch
@@ -111,7 +113,8 @@ def make_batches(nodes: Sequence[str], groups: Mapping[str, str], caps: Caps) ->
         later = []
         for node in waiting:
             group = groups[node]
-            if len(taken) < size and of_group[group] < caps.group:
+            may_open = group in of_group or len(of_group) < groups_at_once
+            if len(taken) < size and may_open and of_group[group] < caps.group:
                 taken.append(node)
                 of_group[group] += 1
             else:

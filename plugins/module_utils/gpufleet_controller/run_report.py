@@ -182,12 +182,12 @@ class RunReport:
     def add_note(self, record: NodeRecord, told: Any) -> None:
         """Take the ``gpufleet`` key of a result: attention lines and facts. Malformed parts are named, not dropped.
 
-        A task that acts for many nodes tells of each under ``nodes``: {name: attention and facts}.
+        A task on the controller that acts for many nodes tells of each under ``nodes``: {name: attention and facts}.
         """
         if not isinstance(told, Mapping):
             return
         of_others = told.get("nodes")
-        if isinstance(of_others, Mapping):
+        if told.get("on_controller") and isinstance(of_others, Mapping):
             for name, note in of_others.items():
                 self.add_note(self.nodes.setdefault(clean_text(name), NodeRecord()), note)
         notes = told.get("attention") or []

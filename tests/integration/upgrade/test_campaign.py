@@ -30,7 +30,7 @@ def test_a_sick_canary_stops_the_campaign_and_the_next_run_goes_on(fleet: Fleet)
     assert run.outcomes() == {"gpu-1": "failed", "gpu-2": "not_run", "gpu-3": "not_run", "gpu-4": "not_run"}
     for words in (
         "gpu.ecc GPU 3: 2 uncorrected errors",
-        f"was not given back after its upgrade failed (drained as {mark(fleet)})",
+        f"its upgrade failed, so it stays out of service (drained as {mark(fleet)})",
         "stopped after batch 1 of 2: 1 of 1 nodes failed, 0 may (upgrade_max_failed): gpu-1",
         "these nodes stay out of service, and no node of a later batch was touched",
         "run the same command again",

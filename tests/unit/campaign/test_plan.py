@@ -34,6 +34,10 @@ def test_every_node_once_and_never_more_than_the_caps(caps: Caps) -> None:
 def test_group_by_group_or_spread() -> None:
     whole = make_batches(NODES, GROUPS, Caps(0, 32, 32))
     assert len(whole) == 16 and all(len({GROUPS[node] for node in batch}) == 1 for batch in whole)
+    after_a_canary = make_batches(NODES, GROUPS, Caps(1, 32, 32))
+    assert [len(batch) for batch in after_a_canary] == [1, 31, *[32] * 14, 31]
+    uneven = make_batches(NODES, GROUPS, Caps(0, 32, 10))
+    assert list(Counter(GROUPS[node] for node in uneven[0]).values()) == [10, 10, 10, 2]
     spread = make_batches(NODES, GROUPS, Caps(0, 32, 8))
     assert Counter(GROUPS[node] for node in spread[0]) == {f"leaf_group_{number:02d}": 8 for number in (1, 2, 3, 4)}
 
@@ -77,7 +81,8 @@ def test_what_a_person_reads() -> None:
         "begun by an earlier run, come first             1  gpu-040",
         "drained by somebody else, left alone            1  gpu-041",
         "canary        1  gpu-001",
-        "batch 2      32  gpu-[002-033]                                       31 of leaf_group_01, 1 of leaf_group_02",
+        "batch 2      31  gpu-[002-032]                                       31 of leaf_group_01",
+        "batch 3       8  gpu-[033-040]                                       8 of leaf_group_02",
     ):
         assert line in text, text
     nothing = Plan("20261130T194500Z-driver", ["driver"], [], right=NODES)

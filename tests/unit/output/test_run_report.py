@@ -127,6 +127,19 @@ def _text(report: RunReport, width: int = 120) -> list[str]:
     return [line.text for line in summary_lines(report, width)]
 
 
+def test_a_task_on_the_controller_tells_of_nodes() -> None:
+    report = _report("a", "b")
+    note = {"attention": [{"reason": "drained by somebody else", "next_step": "ask", "severity": "warn"}]}
+    told = {"on_controller": True, "nodes": {"a": note, "c": {"facts": {"x": 1}}}}
+    report.add_note(report.controller, told)
+    assert report.controller.attention == []
+    assert [line["reason"] for line in report.nodes["a"].attention] == ["drained by somebody else"]
+    assert report.nodes["b"].attention == [] and report.nodes["c"].facts == {"x": 1}
+    # a node speaks for itself alone
+    report.add_note(report.nodes["a"], {"nodes": {"b": note}})
+    assert report.nodes["b"].attention == []
+
+
 def test_summary_groups_equal_reasons() -> None:
     nodes = [f"gpu-{n:03d}" for n in range(1, 512)]
     report = _report(*nodes)
