@@ -187,6 +187,12 @@ FAULTS: dict[str, tuple[dict[str, Change], dict[str, Any], list[Trouble], str]] 
         [("containers.gpu_runtime", "node", "fail", "none")],
         "CDI specifications cannot be read: nvidia-ctk: error while loading",
     ),
+    "nvidia-ctk hangs": (
+        {TOOLKIT: part("devices", "exit status 124\n")},
+        {},
+        [("containers.gpu_runtime", "node", "unknown", "none")],
+        "nvidia-ctk cdi list gave no answer within 20 s",
+    ),
     "a CDI specification from before the driver's upgrade": (
         {TOOLKIT: put(".so.550.163.01", ".so.535.183.01")},
         {},

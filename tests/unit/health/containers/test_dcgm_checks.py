@@ -79,6 +79,12 @@ FAULTS: dict[str, tuple[dict[str, Change], dict[str, Any], list[Trouble], str]] 
         [ENGINE_TROUBLE],
         "it has 7 GPUs",
     ),
+    "a list of GPUs that is not whole": (
+        {ENGINE: without("00000000:DB")},
+        {},
+        [("dcgm.host_engine", "node", "unknown", "none")],
+        "dcgmi discovery lists 7 GPUs and says 8 GPUs found",
+    ),
     "the watches were lost with a restart": (
         {HEALTH: both(part("watches", put('"On"', '"Off"')),
                       part("health", fixture("dcgm/health-not-watched.txt") + "exit status 255\n"))},
