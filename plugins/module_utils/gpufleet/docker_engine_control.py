@@ -18,7 +18,7 @@ from .docker_engine_record import RECORD, Record
 from .docker_engine_start import loaded_driver, text_at_start
 from .docker_engine_verdict import Expected, Needs, may_restart, mismatches, needs_of_file, needs_of_node
 from .docker_error import DockerError
-from .docker_service import UNIT, journal, not_enabled, read_service, systemctl
+from .docker_service import UNIT, journal, not_enabled, read_service, reason_of, systemctl
 from .docker_unit import PROXY_VARIABLES, proxies
 from .package_version import upstream_version
 
@@ -213,11 +213,12 @@ class EngineOnNode:
     def _run_or_put_back(self, verb: str, file: DaemonFile) -> None:
         """Start or restart the engine; where it does not come back, do so with the file that it last ran with."""
         record = docker_engine_record.read(ROOT + RECORD)
+        began = time.time()
         fault = self._attempt(verb)
         if fault is None:
             self._remember(file, None)
             return
-        said = journal()
+        said = journal(began)
         if record is None or record.text == file.text():
             raise DockerError(
                 f"the engine does not come back: {fault}. The end of its journal:\n{said}",
@@ -226,9 +227,10 @@ class EngineOnNode:
         with open(f"{ROOT}{file.path}.failed", "wb") as kept:
             kept.write(file.content or b"")
         failed = file.path + ".failed"
-        file.write_bytes(record.text.encode())
+        # Older releases take no empty file.
+        file.write_bytes((record.text or "{}\n").encode())
         again = self._attempt("start")
-        state = "the engine runs with it" if again is None else f"the engine does not start with it either ({again})"
+        state = "the engine runs with it" if again is None else "the engine does not start with it either"
         if again is None:
             self._remember(file, None)
         raise DockerError(
@@ -239,6 +241,7 @@ class EngineOnNode:
 
     def _attempt(self, verb: str) -> str | None:
         """Start or restart; why the engine is not there afterwards, None where it is."""
+        began = time.time()
         systemctl("reset-failed", UNIT)  # three failed starts within a minute would block the next one
         done = systemctl(verb, UNIT, limit_s=self._timeout_s)
         if done.outcome == "timeout":
@@ -250,7 +253,7 @@ class EngineOnNode:
             )
         self.service = read_service()
         if done.rc != 0:
-            return f"systemctl {verb} {UNIT} failed: {done.said()}"
+            return reason_of(journal(began), f"systemctl {verb} {UNIT} failed: {done.said()}")
         try:
             self.info = self._api.wait(self._timeout_s if self.service.active else 0)
         except NoAnswer as error:

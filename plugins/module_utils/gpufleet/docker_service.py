@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import NamedTuple
 
@@ -73,9 +74,13 @@ def not_enabled() -> list[str]:
     return found
 
 
-def journal() -> str:
-    """The last lines that the engine has left in the journal, for a message."""
-    said = run_bounded(
-        ["journalctl", "--unit", UNIT, "--lines", str(JOURNAL_LINES), "--no-pager", "--output", "cat"], COMMAND_LIMIT_S
-    )
-    return said.said()
+def reason_of(log: str, otherwise: str) -> str:
+    """Why the engine did not start, by the last line of its journal that says so; else the first line of `otherwise`."""
+    found = re.findall(r"^.*(?:failed to start|unable to configure|level=fatal).*$", log, re.MULTILINE)
+    return (found[-1] if found else otherwise).strip().split("\n")[0]
+
+
+def journal(since: float = 0) -> str:
+    """The last lines that the engine has left in the journal since a time (seconds since the epoch), for a message."""
+    words = ["--unit", UNIT, "--since", f"@{int(since)}", "--lines", str(JOURNAL_LINES)]
+    return run_bounded(["journalctl", *words, "--no-pager", "--output", "cat"], COMMAND_LIMIT_S).said()
