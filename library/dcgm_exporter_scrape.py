@@ -115,11 +115,15 @@ def look(url, metrics):
     return found, None
 
 
-def log_of(unit):
-    """What the unit's log says against it, for a message; "" where it says nothing."""
-    shown = run_bounded(["journalctl", "--unit", unit, "--boot", "--lines", "200", "--output", "cat"], LOG_LIMIT_S)
-    lines = reasons_in_log(shown.stdout)
-    return f" Its log says: {' | '.join(lines)}" if lines else ""
+def say(unit):
+    """What systemd and the unit's log say of it, for a message."""
+    names = "--property=ActiveState,SubState,Result,ExecMainStatus"
+    shown = run_bounded(["systemctl", "show", names, unit], LOG_LIMIT_S)
+    state = f" {unit}: {', '.join(shown.stdout.split())}." if shown.outcome == "done" else ""
+    # The last lines are of the last start, where the unit has been started again and again.
+    log = run_bounded(["journalctl", "--unit", unit, "--boot", "--lines", "200", "--output", "cat"], LOG_LIMIT_S)
+    lines = reasons_in_log(log.stdout)
+    return f"{state} Its log says: {' | '.join(lines)}" if lines else state
 
 
 def attention(found, gpus):
@@ -173,7 +177,7 @@ def main():
         result.update(samples=found.samples, absent=missing_metrics(optional, found.samples))
     if fault is not None and not module.check_mode:
         module.fail_json(
-            msg=f"{fault}, after {wanted['timeout_s']} s.{log_of(wanted['unit'])}",
+            msg=f"{fault}, after {wanted['timeout_s']} s.{say(wanted['unit'])}",
             next_step=f"see journalctl -u {wanted['unit']}; a metric that this GPU does not have is taken off "
             "dcgm_exporter_metrics, or marked optional there",
             **result,

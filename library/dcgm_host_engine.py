@@ -120,8 +120,8 @@ class HostEngine:
             raise DcgmError(f"DCGM's host engine hangs: {line} had no answer within {QUERY_LIMIT_S} s", HUNG)
         return f"{result.stdout}\n{result.stderr}"
 
-    def property(self, name):
-        result = run_bounded(["systemctl", "show", f"--property={name}", "--value", UNIT], UNIT_LIMIT_S)
+    def property(self, name, unit=UNIT):
+        result = run_bounded(["systemctl", "show", f"--property={name}", "--value", unit], UNIT_LIMIT_S)
         return result.stdout.strip() if result.outcome == "done" else ""
 
     def ask(self):
@@ -196,6 +196,15 @@ class HostEngine:
                     f"see systemctl cat {UNIT} for a drop-in that sets --bind-interface, or what else has the port",
                 )
 
+    def wait_for_unit(self):
+        """The unit of the watches starts with the host engine, and may still be at it."""
+        unit = self.wanted["watches_unit"]
+        end = time.monotonic() + self.wanted["timeout_s"]
+        while time.monotonic() < end:
+            if self.property("ActiveState", unit) != "activating" and self.property("Job", unit) in ("", "0"):
+                return
+            time.sleep(PAUSE_S)
+
     def read_watches(self):
         self.watches = parse_watches(self.dcgmi("health", "--fetch"))
         return differing_watches(self.wanted["watches"], self.watches)
@@ -221,6 +230,7 @@ class HostEngine:
         if reason:
             self.restart(reason)
         self.verify_address()
+        self.wait_for_unit()
         # In check mode a restart that was only announced has lost no watches.
         differing = self.read_watches()
         if differing:

@@ -53,6 +53,7 @@ def exporter() -> Iterator[Start]:
 @pytest.fixture(autouse=True)
 def log(commands: Commands) -> None:
     commands.answer("journalctl --unit nvidia-dcgm-exporter.service *", LOG)
+    commands.answer("systemctl show *", "ActiveState=activating\nSubState=auto-restart\nResult=exit-code\n")
 
 
 def wanted(port: int, gpus: int = 2) -> dict[str, object]:
@@ -88,6 +89,7 @@ def test_bug_094_a_bad_answer_fails_with_the_reason_of_the_log_but_not_in_check_
     port = exporter(text, status)
     result = run_module("dcgm_exporter_scrape", **wanted(port))
     assert result["failed"] and said in result["msg"] and "metric not enabled" in result["msg"], result
+    assert "SubState=auto-restart" in result["msg"]
     assert "journalctl" in result["next_step"]
     checked = run_module("dcgm_exporter_scrape", check=True, **wanted(port))
     assert not checked.get("failed") and said in checked["fault"]

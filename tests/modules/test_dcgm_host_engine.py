@@ -67,6 +67,7 @@ class Node:
         self.commands.answer("systemctl show --property=ExecStart *", argv)
         self.commands.answer("systemctl show --property=MainPID *", "77\n")
         self.commands.answer("systemctl show --property=ActiveState *", "active\n")
+        self.commands.answer("systemctl show --property=Job *", "\n")
         self.commands.answer("systemctl show --property=Result *", "success\n")
         self.commands.answer("systemctl restart *")
 
@@ -139,6 +140,16 @@ def test_lost_watches_are_set_again_by_their_unit(node: Node, run_module: RunMod
     result = run_module(node.module, check=check, **WANTED)
     assert result["changed"] and result["diff"][0]["before"] == "PCIe is not watched\nMemory is not watched\n", result
     assert node.restarts() == ([] if check else ["systemctl restart gpufleet-dcgm-watches.service"])
+
+
+def test_watches_that_are_just_being_set_are_waited_for(node: Node, run_module: RunModule) -> None:
+    """After a start of the host engine; else each run that starts it would report a second change."""
+    node.commands.answer("systemctl show --property=ActiveState *", "activating\n")
+    node.commands.answer("systemctl show --property=Job *", "4711\n")
+    node.well()
+    result = run_module(node.module, **{**WANTED, "timeout_s": 60})
+    assert not result.get("failed") and not result["changed"], result
+    assert len([line for line in node.commands.calls("systemctl") if "watches" in line]) == 5
 
 
 def test_watches_that_do_not_take_are_an_error(node: Node, run_module: RunModule) -> None:

@@ -125,6 +125,7 @@ def missing_metrics(metrics: Sequence[Mapping[str, Any]], seen: Collection[str])
 def reasons_in_log(log: str) -> list[str]:
     """The lines of the exporter's log that say why it does not serve what it should, the last ones."""
     telling = re.compile(
-        r"level=(?:error|fatal|warn)|metric not enabled|could not find|malformed|panic|mismatch", re.IGNORECASE
+        r"level=(?:error|fatal|warn)|metric not enabled|could not find|malformed|panic|mismatch|Failed at step",
+        re.IGNORECASE,
     )
     return [line.strip()[-300:] for line in log.splitlines() if telling.search(line)][-5:]
