@@ -28,7 +28,19 @@ PACKAGE_HOSTS = tuple(
         ("quay", "io"),
     )
 )
-HOST = re.compile("|".join(rf"(?<![a-z0-9-]){re.escape(host)}(?![a-z0-9-])" for host in PACKAGE_HOSTS))
+# One of them is also the name of Debian's package of Docker: it counts as a host before a path and behind a scheme or a
+# dot.
+ALSO_A_PACKAGE = ".".join(("docker", "io"))
+
+
+def pattern_of(host: str) -> str:
+    """Finds a host where it stands alone, and a part of a longer one."""
+    if host == ALSO_A_PACKAGE:
+        return rf"(?<=//){re.escape(host)}|(?<=\.){re.escape(host)}|(?<![a-z0-9-]){re.escape(host)}(?=[/:][a-z0-9])"
+    return rf"(?<![a-z0-9-]){re.escape(host)}(?![a-z0-9-])"
+
+
+HOST = re.compile("|".join(map(pattern_of, PACKAGE_HOSTS)))
 # Folders of a person, or this checkout; /root and /tmp alone are also folders of nodes.
 PLACES = re.compile(r"(?<![\w.])/home/[\w.-]+|" + re.escape(str(REPOSITORY)))
 # What tools record, not what we write.
@@ -66,6 +78,8 @@ def test_no_file_names_a_place_or_a_package_host() -> None:
 @pytest.mark.parametrize("host", PACKAGE_HOSTS)
 def test_a_package_host_is_found(host: str) -> None:
     assert list(problems(f"x\nurl: https://{host}/simple")) == [f"line 2 names {host}"]
+    assert list(problems(f"x\nfrom {host}/library/image")) == [f"line 2 names {host}"]
+    assert list(problems(f"x\nhttp://index.{host}")) == [f"line 2 names {host}"]
 
 
 @pytest.mark.parametrize("place", ["/home/somebody", str(REPOSITORY)])
@@ -73,6 +87,6 @@ def test_a_place_is_found(place: str) -> None:
     assert len(list(problems(f"path: {place}"))) >= 1
 
 
-@pytest.mark.parametrize("text", ["/root/.ssh", "github.com", "https://example.org/home/x"])
+@pytest.mark.parametrize("text", ["/root/.ssh", "github.com", "https://example.org/home/x", "packages: [docker.io]"])
 def test_other_text_is_let_through(text: str) -> None:
     assert list(problems(text)) == []
