@@ -14,6 +14,7 @@ Steps, in the order of playbooks/upgrade.yml:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,7 +135,8 @@ class ActionModule(ActionBase):
             lines.append(f"  the journal has {broken} lines that were cut short; nothing depends on them")
         if not self._check:
             path = self._write(plan, history, target, new, let_go)
-            lines += [f"  plan: {path}"] if path else []
+            # as seen from the folder of the run, where it lies under it
+            lines += [f"  plan: {path.removeprefix(os.getcwd() + os.sep)}"] if path else []
         notes = {
             node: _note(f"somebody else keeps it from jobs: {why}; left alone, not upgraded")
             for node, why in plan.left.items()
@@ -188,7 +190,9 @@ class ActionModule(ActionBase):
         before = {node: found for node, found in plan.versions.items()}
         state.append(steps.PLANNED, plan.campaign, why, nodes=plan.nodes, before=before, plan=str(path), let_go=let_go)
         if done and not plan.outside:
-            state.append(steps.CAMPAIGN_COMPLETED, plan.campaign, "every node is right and in service")
+            state.append(
+                steps.CAMPAIGN_COMPLETED, plan.campaign, "every node is right and in service, or somebody else's"
+            )
         return str(path)
 
     # -- a batch ------------------------------------------------------------------------------
@@ -276,7 +280,7 @@ class ActionModule(ActionBase):
             return {"msg": why}
         if failed or history.kept:
             return {"msg": f"{why}; the campaign is not done: {short_names([*failed, *history.kept])}"}
-        self._state.append(steps.CAMPAIGN_COMPLETED, campaign, "every node is right and in service")
+        self._state.append(steps.CAMPAIGN_COMPLETED, campaign, "every node is right and in service, or somebody else's")
         return {"msg": f"{why}; campaign {campaign} is done", "_ansible_verbose_always": True}
 
 

@@ -54,7 +54,8 @@ def fold(records: Iterable[Record]) -> History:
         elif step == steps.DRAINED:
             _drop(history.kept, record.get("left", {}))
         elif step == steps.RELEASED:
-            _drop(history.kept, nodes)
+            # somebody else's by now: never given back by us
+            _drop(history.kept, [*nodes, *record.get("left", {})])
         elif step == steps.PLANNED:
             # found to be in service or somebody else's, whatever the journal said before
             _drop(history.kept, record.get("let_go", []))
@@ -101,4 +102,5 @@ def batch_outcomes(records: Sequence[Record], run: str) -> list[BatchOutcome]:
             batch["reasons"] = record.get("failed", {})
         elif step == steps.RELEASED:
             batch["back"] = record["nodes"]
+            batch["left"] = {**batch["left"], **record.get("left", {})}
     return [BatchOutcome(number, **batches[number]) for number in sorted(batches)]

@@ -22,7 +22,7 @@ OLD, NEW = "550.163.01", "580.105.08"
 # A run over a few nodes takes about 8 s on two busy cores; machines vary threefold.
 LIMIT_S = 300
 
-# Roles of the part driver, by the double of their tasks; {} = the role does nothing.
+# Roles of the parts driver and docker, by the double of their tasks; {} = the role does nothing.
 ROLES: dict[str, dict[str, Any]] = {
     "nvidia_driver": {
         "package": "nvidia-open",
@@ -31,6 +31,12 @@ ROLES: dict[str, dict[str, Any]] = {
         "loads": True,
     },
     "nvidia_peermem": {},
+    "docker": {
+        "package": "docker-ce",
+        "version": "{{ docker_version }}",
+        "upgrade": "{{ docker_upgrade and docker_restart_allowed }}",
+        "loads": False,
+    },
 }
 
 

@@ -150,7 +150,7 @@ def test_jobs_that_do_not_end_in_time(fleet: Fleet) -> None:
     assert not [call for call in fleet.scontrol_calls() if call[0] == "cancel"]
 
 
-def test_a_command_of_the_operators(fleet: Fleet) -> None:
+def test_a_command_of_the_operators_and_two_parts(fleet: Fleet) -> None:
     log = fleet.folder / "calls"
     script = fleet.folder / "hook"
     script.write_text(
@@ -165,9 +165,14 @@ def test_a_command_of_the_operators(fleet: Fleet) -> None:
         drain_command=[str(script), "cordon"],
         drain_release_command=[str(script), "uncordon"],
         drain_environment={"SITE": "north"},
+        upgrade_parts=["docker", "driver"],
     )
+    fleet.variables["node_profile_overrides_fleet"]["packages"]["docker"] = {"version": "28.3.3"}
     run = fleet.run()
     assert run.code == 2, run.output
+    assert "docker none -> 28.3.3" in run.output and f"driver {OLD} -> {NEW}" in run.output
+    assert fleet.node("gpu-4")["installed"] == {"nvidia-open": f"{NEW}-1", "docker-ce": "28.3.3-1"}
+    assert fleet.node("gpu-4")["reboots"] == 1, "one reboot for all parts"
     assert fleet.upgraded() == ["gpu-1", "gpu-4"]
     assert log.read_text().splitlines() == [
         f"cordon gpu-1 {mark(fleet)} north",

@@ -81,6 +81,11 @@ def test_who_is_not_back_has_failed_whatever_became_of_the_run() -> None:
     told += [record(steps.RELEASED, nodes=["a"], batch=1)]
     [outcome] = batch_outcomes(told, "r1")
     assert outcome.failed == ["b", "d"] and outcome.reasons == {"b": "sick"}
+    # a colleague took one over while it was upgraded: his, and no failure of ours
+    taken = [*told[:-1], record(steps.RELEASED, nodes=[], left={"a": "bad fan"}, batch=1)]
+    [outcome] = batch_outcomes(taken, "r1")
+    assert outcome.failed == ["b", "d"] and set(outcome.left) == {"a", "c"}
+    assert "a" not in fold([record(steps.DRAINING, nodes=["a"]), *taken]).kept
 
 
 def test_one_holder_at_a_time_and_none_that_is_gone(tmp_path: Path) -> None:
