@@ -30,7 +30,7 @@ PACKAGE_HOSTS = tuple(
 )
 # One of them is also the name of Debian's package of Docker: it counts as a host before a path and behind a scheme or a
 # dot.
-ALSO_A_PACKAGE = ".".join(("docker", "io"))
+ALSO_A_PACKAGE = "docker.io"
 
 
 def pattern_of(host: str) -> str:
