@@ -281,11 +281,18 @@ def test_an_engine_that_does_not_come_back(engine: Engine, run_module: RunModule
     engine.commands.answer(f"systemctl restart {UNIT}", rc=1, err="Job for docker.service failed")
     engine.commands.answer(f"systemctl start {UNIT}")
     engine.commands.answer(f"systemctl reset-failed {UNIT}")
-    engine.commands.answer("journalctl *", "failed to start daemon: /none\n")
+    # 20.10.24 of Debian 12
+    log = [
+        'time="2026-11-30T20:51:34.451248463Z" level=info msg="Starting up"',
+        "mkdir /none: not a directory",
+        "docker.service: Main process exited, code=exited, status=1/FAILURE",
+        "Failed to start docker.service - Docker Application Container Engine.",
+    ]
+    engine.commands.answer("journalctl *", "\n".join(log))
     result = run_module("docker_engine")
     # The first line is what the summary shows.
     first = result["msg"].splitlines()[0]
-    assert result["failed"] and "failed to start daemon: /none. The one that it last ran with" in first
+    assert result["failed"] and "mkdir /none: not a directory. The one that it last ran with" in first
     assert "is in place again, and the engine runs with it" in result["msg"]
     assert engine.text == good
     assert json.loads((engine.root / f"{FILE}.failed").read_text())["exec-root"] == "/none"

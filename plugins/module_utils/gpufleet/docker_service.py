@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import NamedTuple
 
@@ -75,9 +74,10 @@ def not_enabled() -> list[str]:
 
 
 def reason_of(log: str, otherwise: str) -> str:
-    """Why the engine did not start, by the last line of its journal that says so; else the first line of `otherwise`."""
-    found = re.findall(r"^.*(?:failed to start|unable to configure|level=fatal).*$", log, re.MULTILINE)
-    return (found[-1] if found else otherwise).strip().split("\n")[0]
+    """Why the engine ended: what it said last before systemd saw it exit; else the first line of `otherwise`."""
+    lines = log.splitlines()
+    ends = [number for number, line in enumerate(lines) if f"{UNIT}: Main process exited" in line and number > 0]
+    return (lines[ends[-1] - 1] if ends else otherwise.strip().split("\n")[0]).strip().rstrip(".")
 
 
 def journal(since: float = 0) -> str:
