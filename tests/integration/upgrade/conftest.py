@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -188,9 +189,16 @@ class Fleet:
             output.seek(0)
             return Run(code, output.read(), self.folder / "reports")
 
-    def run_killed_after(self, records: int, number: signal.Signals = signal.SIGKILL) -> Run:
-        """A run that is killed right after its journal got this many records."""
-        return self.run(GPUFLEET_KILL_AFTER=str(records), GPUFLEET_KILL_SIGNAL=str(int(number)))
+    def run_killed_after(self, records: int, *options: str, number: signal.Signals = signal.SIGKILL) -> Run:
+        """A run that is killed right after its journal got this many records, and the worker that wrote the last one,
+        which outlives it, has come to its end."""
+        run = self.run(*options, GPUFLEET_KILL_AFTER=str(records), GPUFLEET_KILL_SIGNAL=str(int(number)))
+        worker = Path("/proc", (self.folder / "worker").read_text())
+        deadline = time.monotonic() + 60
+        while worker.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not worker.exists(), f"{worker} goes on for a run that was killed"
+        return run
 
 
 FOUR = {"rack_1": ["gpu-1", "gpu-2"], "rack_2": ["gpu-3", "gpu-4"]}

@@ -188,7 +188,7 @@ def test_a_command_of_the_operators_and_two_parts(fleet: Fleet) -> None:
 def test_without_a_drain_the_journal_knows_who_was_begun(fleet: Fleet) -> None:
     fleet.variables.update(drain_provider="none", drain_host=None)
     names = ["campaign_started", "planned", "batch_started", "draining", "drained", "roles_ran"]
-    killed = fleet.run(*WITHOUT_PREFLIGHT, GPUFLEET_KILL_AFTER=str(len(names)))
+    killed = fleet.run_killed_after(len(names), *WITHOUT_PREFLIGHT)
     assert killed.code != 0 and fleet.steps() == names
     # Right by its packages and its driver, but never judged: only the journal tells that.
     fleet.put("gpu-1", installed={"nvidia-open": f"{NEW}-1"}, loaded=NEW)
@@ -265,7 +265,7 @@ def test_nothing_to_upgrade_is_named(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("text", ["", "{"])
 def test_a_torn_journal_is_gone_on_from(fleet: Fleet, text: str) -> None:
-    killed = fleet.run(*WITHOUT_PREFLIGHT, GPUFLEET_KILL_AFTER="5")
+    killed = fleet.run_killed_after(5, *WITHOUT_PREFLIGHT)
     assert killed.code != 0 and fleet.steps()[-1] == "drained"
     with fleet.journal.open("a") as file:
         file.write(text)  # a record that a power cut left unfinished

@@ -43,7 +43,7 @@ def killed_and_resumed(folder: Path, records: int, number: signal.Signals) -> li
     """Run it, kill it after this many records, run it again; returns what is wrong then."""
     where = f"{number.name} after record {records}"
     fleet = make(folder)
-    killed = fleet.run(*WITHOUT_PREFLIGHT, GPUFLEET_KILL_AFTER=str(records), GPUFLEET_KILL_SIGNAL=str(int(number)))
+    killed = fleet.run_killed_after(records, *WITHOUT_PREFLIGHT, number=number)
     wrong = [] if killed.code else [f"{where}: the run was not killed"]
     # What outlives a killed run must not go on with the campaign.
     if len(fleet.steps()) != records:

@@ -22,6 +22,8 @@ def _fsync(descriptor):
         records = journal.read().count(b"\n")
     if records == _RECORDS:
         parent = os.getppid()
+        with open(os.path.join(os.environ["GPUFLEET_DOUBLES"], "worker"), "w") as file:
+            file.write(str(os.getpid()))
         os.kill(parent, _SIGNAL)
         deadline = time.monotonic() + 20
         while os.getppid() == parent and time.monotonic() < deadline:
