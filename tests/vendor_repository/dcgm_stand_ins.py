@@ -52,7 +52,8 @@ Restart=on-abort
 WantedBy=multi-user.target
 """
 ACCOUNT = """useradd -Urs /usr/sbin/nologin nvidia-dcgm
-[ $? = 0 ] || [ $? = 9 ] || exit 1
+status=$?
+[ $status = 0 ] || [ $status = 9 ] || exit $status
 mkdir -p /var/log/nvidia-dcgm"""
 
 
