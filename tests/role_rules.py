@@ -52,14 +52,14 @@ DOWNLOADING_MODULES = frozenset(
     containers.podman.podman_image containers.podman.podman_container
     """.split()  # noqa: SIM905
 )
-# A default that names one of these is another one for each host.
-DIFFERENT_FOR_EACH_HOST = frozenset({"inventory_hostname", "inventory_hostname_short", "ansible_host"})
 # The same by hand.
 COMMANDS = ("ansible.builtin.command", "ansible.builtin.shell", "ansible.builtin.raw", "ansible.builtin.script")
 DOWNLOADING_COMMAND = re.compile(r"\bapt(?:-get)? |\bwget |\b(?:docker|podman|nerdctl|ctr|crictl)\b.*\bpull\b")
 # Inventory variables that every role and playbook reads the same way (inventories/example, downloads.yml).
 THROTTLE = "{{ downloads_at_once | default(0) }}"
 PROXY = "{{ proxy_environment | default({}) }}"
+# A default that names one of these is another one for each host.
+DIFFERENT_FOR_EACH_HOST = frozenset({"inventory_hostname", "inventory_hostname_short", "ansible_host"})
 WORD = re.compile(r"\bansible_[a-z0-9_]+\b")
 HOSTS = re.compile(r"\b(?:gpu_nodes|localhost|gpufleet_[a-z_]+)\b")
 

@@ -22,6 +22,8 @@ from tests.vendor_repository.stand_ins import DOCA_LIBRARIES, DRIVER, NEW
 pytestmark = pytest.mark.container
 MB = 1_000_000
 CACHER = "http://cacher:3142"
+# MB. Beyond the 10 of the driver there is room for what was broken off; direct, two nodes have 20 cross.
+LIMIT = 15
 # The one that has the payload.
 DRIVER_FILE = f"nvidia-driver-cuda_{NEW}-1_all.deb"
 
@@ -54,8 +56,8 @@ def assert_installed(uplink: Uplink, node: str, packages: list[str]) -> None:
 def whole(crossed: dict[str, list[int]]) -> dict[str, int]:
     """How often each package crossed as a whole, of those that are large enough to matter.
 
-    Two nodes that ask in the same instant have apt-cacher-ng 3.7.4 ask twice at times; the second answer is broken off,
-    after 0.7 MB at the latest [tried, with 10 to 100 files of each size from 100 B to 10 MB].
+    Two nodes that ask in the same instant have apt-cacher-ng 3.7.4 ask twice at times and break off the second answer,
+    of which a small file may be the whole: of 100 files of 20 kB 63 crossed twice, of 20 files of 10 MB none [tried].
     """
     sent = {name: found for name, found in crossed.items() if name.endswith(".deb") and max(found) > MB}
     return {name: found.count(max(found)) for name, found in sent.items()}
@@ -77,7 +79,7 @@ def test_each_package_crosses_once_where_the_profile_names_the_cacher_as_mirror(
         assert_installed(uplink, node, [*DRIVER, *DOCA_LIBRARIES, "doca-ofed"])
     crossed = uplink.crossed()
     assert whole(crossed) == {DRIVER_FILE: 1}
-    assert 10 < total(crossed) < 12
+    assert 10 < total(crossed) < LIMIT
 
 
 def test_each_package_crosses_once_through_the_inventorys_proxy(uplink: Uplink) -> None:
@@ -88,10 +90,10 @@ def test_each_package_crosses_once_through_the_inventorys_proxy(uplink: Uplink) 
         assert_installed(uplink, node, DRIVER)
     crossed = uplink.crossed()
     assert whole(crossed) == {DRIVER_FILE: 1}
-    assert 10 < total(crossed) < 12
+    assert 10 < total(crossed) < LIMIT
     # Nodes that ask the vendor themselves have it cross once for each.
     for node in NODES:
         uplink.run(node, f"set -e; cd /root; apt-get download {' '.join(DRIVER)} >&2")
     again = uplink.crossed()
     assert whole(again) == {DRIVER_FILE: 1 + len(NODES)}
-    assert 30 < total(again) < 32
+    assert 30 < total(again) < 20 + LIMIT
