@@ -68,7 +68,7 @@ options:
           address must begin with C(https://).
         type: str
   packages:
-    description: Packages that are installed in one transaction, and held.
+    description: Packages that are installed in one transaction, and held unless their entry says otherwise.
     type: list
     elements: dict
     required: true
@@ -84,6 +84,10 @@ options:
         description: Version without epoch and revision, such as C(580.105.08). Any installed revision of it is kept,
           else the newest that is offered is installed. It is pinned.
         type: str
+      hold:
+        description: False for a package that only has to be there; updates of the system may move it.
+        type: bool
+        default: true
   first:
     description: Packages that are installed in a transaction of their own before O(packages), such as one that
       carries pins. They are held too.
@@ -264,6 +268,7 @@ ARGUMENTS = {
             "name": {"type": "str", "required": True},
             "version": {"type": "str"},
             "upstream": {"type": "str"},
+            "hold": {"type": "bool", "default": True},
         },
         "mutually_exclusive": [("version", "upstream")],
     },
@@ -324,10 +329,11 @@ class StackOnNode:
         ]
 
     def unheld(self):
+        free = {package["name"] for package in self.asked["packages"] if not package["hold"]}
         return [
             name
             for name in [*self.names, *self.companions()]
-            if self.states[name].version is not None and not self.states[name].held
+            if name not in free and self.states[name].version is not None and not self.states[name].held
         ]
 
     def lacking(self):

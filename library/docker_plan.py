@@ -78,6 +78,8 @@ next_step:
   returned: failure
 """
 
+from pathlib import Path
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpufleet.apt_packages import ENVIRONMENT, PackageError, read_states
 from ansible.module_utils.gpufleet.docker_api import SOCKET, Engine, NoAnswer, names
@@ -92,6 +94,17 @@ from ansible.module_utils.gpufleet.docker_packages import (
 from ansible.module_utils.gpufleet.docker_service import is_active
 from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
 from ansible.module_utils.gpufleet.package_version import upstream_version
+
+# Y where the kernel has AppArmor switched on; the file is missing where it has none.
+APPARMOR = "/sys/module/apparmor/parameters/enabled"
+
+
+def confines():
+    """Whether the kernel confines programs by AppArmor."""
+    try:
+        return Path(APPARMOR).read_text().strip() == "Y"
+    except OSError:
+        return False
 
 
 def running_containers():
@@ -158,7 +171,7 @@ def plan(module):
     refuse_stop(wanted, told, leaving)
     return {
         "changed": False,
-        "apt": apt_arguments(packages, wanted["version"], wanted["upgrade"], going_back, leaving),
+        "apt": apt_arguments(packages, wanted["version"], wanted["upgrade"], going_back, leaving, confines()),
         "engine_package": packages.engine,
         "installed_version": told,
     }

@@ -69,7 +69,7 @@ class Node:
     def write_files(self) -> None:
         """The files of a converged node."""
         asked = {"pins": [], "keep_out": [], **self.arguments}
-        asked["packages"] = [{"version": None, **package} for package in asked["packages"]]
+        asked["packages"] = [{"version": None, "upstream": None, **package} for package in asked["packages"]]
         asked["repository"] = {"components": [], **asked["repository"]}
         for path, content in apt_stack_files.StackFiles(asked).changed().items():
             apt_stack_files.write(path, content)
@@ -138,6 +138,15 @@ def test_a_lost_hold_is_set_again_companions_included(node: Node, run_module: Ru
     assert result["diff"][-1]["before"] == "nvidia-open: 580.95.05-1\n"
     assert result["diff"][-1]["after"] == "nvidia-open: 580.95.05-1, held\n"
     assert node.marks() == ([] if check else ["apt-mark hold libnvidia-ml1 nvidia-open"])
+
+
+def test_a_package_that_only_has_to_be_there_is_not_held(node: Node, run_module: RunModule) -> None:
+    node.commands.answer(QUERY, HELD + "apparmor|ii |3.0.8\n")
+    node.arguments["packages"].append({"name": "apparmor", "hold": False})
+    node.write_files()
+    result = run_module(node.module, **node.arguments)
+    assert not result.get("failed"), result
+    assert (result["changed"], node.marks()) == (False, [])
 
 
 def prepare_installation(node: Node, *states: str, refused: str = "") -> None:

@@ -79,8 +79,12 @@ def apt_arguments(
     upgrade: bool,
     downgrade: bool,
     leaving: list[str],
+    confines: bool,
 ) -> dict[str, Any]:
     """Arguments of apt_stack, without source and name.
+
+    :arg confines: the kernel confines programs by AppArmor. The engine then loads a profile for each container, with a
+        program that its packages only recommend: without it no container starts.
 
     Without a version in the profile what is installed is kept by its hold alone: a pin of the version that the first
     run has brought would be a change of the second one.
@@ -89,6 +93,8 @@ def apt_arguments(
         "packages": [
             *({"name": name, **({"upstream": version} if version else {})} for name in packages.of_release),
             *({"name": name} for name in packages.beside),
+            # Free to be updated with the system.
+            *([{"name": "apparmor", "hold": False}] if confines else []),
         ],
         "never_upgraded": list(NEVER_UPGRADED),
         "may_remove": leaving,

@@ -32,13 +32,13 @@ NOBLE = {"ID": "ubuntu", "VERSION_ID": "24.04"}
     ],
 )
 def test_names(source: str, system: dict[str, str], names: list[str]) -> None:
-    asked = apt_arguments(engine_packages(source, system), "28.5.1", False, False, [])
+    asked = apt_arguments(engine_packages(source, system), "28.5.1", False, False, [], False)
     assert [package["name"] for package in asked["packages"]] == names
     pinned = [package["name"] for package in asked["packages"] if "upstream" in package]
     assert pinned == [name for name in names if name in ("docker-ce", "docker-ce-cli", "docker.io", "docker-cli")]
     # Each is out of reach of unattended-upgrades.
     assert all(any(re.match(pattern, name) for pattern in asked["never_upgraded"]) for name in names)
-    free = apt_arguments(engine_packages(source, system), None, False, False, [])
+    free = apt_arguments(engine_packages(source, system), None, False, False, [], False)
     assert all(set(package) == {"name"} for package in free["packages"])
 
 
@@ -75,3 +75,10 @@ def test_four_packages_of_several_versions_need_a_word() -> None:
     assert "packages.container_toolkit.version" in caught.value.next_step
     assert toolkit_arguments("1.18.2", installed, upgrade=True, downgrade=False)["upgrade"]
     assert "upstream" not in toolkit_arguments(None, dict.fromkeys(PACKAGES, "1.18.2-1"), False, False)["packages"][0]
+
+
+@pytest.mark.parametrize("source", ["vendor", "distro"])
+def test_an_engine_that_confines_containers_has_the_program_for_it(source: str) -> None:
+    packages = engine_packages(source, {"ID": "debian", "VERSION_ID": "12"})
+    plain, confined = (apt_arguments(packages, None, False, False, [], confines) for confines in (False, True))
+    assert confined["packages"] == [*plain["packages"], {"name": "apparmor", "hold": False}]
