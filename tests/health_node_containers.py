@@ -35,7 +35,8 @@ def _engine() -> str:
     ):
         assert old in info, old
         info = info.replace(old, new)
-    return counted(unit=_UNIT, info=info + _DONE, log__options='"max-file": "5"\n"max-size": "100m"\n')
+    options = '"max-file": "5"\n"max-size": "100m"\n'
+    return counted(unit=_UNIT, info=info + _DONE, log__options=options, apparmor="Y\n/usr/sbin/apparmor_parser\n")
 
 
 def container(name: str, image: str = "train:1", **more: str) -> str:

@@ -40,6 +40,9 @@ timeout {DEADLINE_S} docker info --format '{{{_FORMAT}}}' 2>&1
 echo "exit status $?"
 echo '== log options'
 grep -ahsoE '"max-(size|file)"[[:space:]]*:[[:space:]]*"[^"]*"' /etc/docker/daemon.json
+echo '== apparmor'
+cat /sys/module/apparmor/parameters/enabled 2>/dev/null || echo none
+PATH=$PATH:/sbin:/usr/sbin command -v apparmor_parser
 """
 _EXIT = re.compile(r"exit status (\d+)")
 TIMED_OUT = 124  # timeout(1)
@@ -49,7 +52,8 @@ _ROLE = "role docker"
 class Engine(NamedTuple):
     """As `docker info` says it. cgroup_version: "1" or "2". cgroup_driver: systemd or cgroupfs.
 
-    runtimes: names. log_options: of /etc/docker/daemon.json.
+    runtimes: names. log_options: of /etc/docker/daemon.json. confines: whether the kernel has AppArmor on. parser: path
+    of the program that loads a container's profile, "" where it is missing.
     """
 
     version: str
@@ -62,6 +66,8 @@ class Engine(NamedTuple):
     runtimes: frozenset[str]
     default_runtime: str
     log_options: Mapping[str, str]
+    confines: bool
+    parser: str
 
 
 class NoEngine(NamedTuple):
@@ -93,7 +99,7 @@ def unit_of(lines: list[str]) -> str:
 
 def parse_engine(result: ProbeResult) -> Engine | NoEngine:
     """Raises ParseError."""
-    parts = parts_of(result, ("unit", "info", "log options"))
+    parts = parts_of(result, ("unit", "info", "log options", "apparmor"))
     unit = unit_of(parts["unit"])
     said, status = said_and_status(parts["info"], "info")
     if status:
@@ -105,11 +111,14 @@ def parse_engine(result: ProbeResult) -> Engine | NoEngine:
         if found is None:
             raise ParseError(f"no option of the log driver: {line[:100]!r}")
         options[found[1]] = found[2]
+    state, *parser = parts["apparmor"] or ["nothing"]
+    if state not in ("Y", "N", "none"):
+        raise ParseError(f"no state of AppArmor: {state[:100]!r}")
     try:
         # warnings of the client stand in front
         answer: dict[str, Any] = json.loads(said[-1])
         runtimes = frozenset(answer.pop("runtimes"))
-        engine = Engine(**answer, runtimes=runtimes, log_options=options)
+        engine = Engine(**answer, runtimes=runtimes, log_options=options, confines=state == "Y", parser="".join(parser))
     except (IndexError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ParseError(f"docker info printed {' '.join(said)[:100]!r}") from error
     if not engine.version:
@@ -142,7 +151,7 @@ def check_engine(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     """The engine answers, and its version, storage, runtime, control groups and log limits are the profiled ones.
 
     A hung engine holds every job that starts. Without live-restore a restart of it ends all jobs; without log limits
-    one talkative job fills the disk.
+    one talkative job fills the disk. Where AppArmor is on and its parser missing, no container starts.
 
     Source: packages.docker and platform.docker of the profile; role docker; bugs 106, 108
     """
@@ -155,6 +164,11 @@ def check_engine(evidence: NodeEvidence, profile: Profile) -> Iterable[Finding]:
     if isinstance(engine, NoEngine):
         advice = "look at its log on the node: journalctl -u docker"
         yield Finding("node", "fail", engine.said, "it answers", "restart_service", advice, seen, _ROLE)
+        return
+    if engine.confines and not engine.parser:
+        observed = "AppArmor is on, and apparmor_parser is missing: no container starts"
+        advice = "run the role docker on this node, or install package apparmor"
+        yield Finding("node", "fail", observed, "it is there", "none", advice, seen, _ROLE)
         return
     troubles = list(_differences(engine, profile))
     for observed, expected in troubles:

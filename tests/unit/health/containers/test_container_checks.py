@@ -108,6 +108,12 @@ FAULTS: dict[str, tuple[dict[str, Change], dict[str, Any], list[Trouble], str]] 
         [("docker.engine", "node", "warn", "none")],
         "log files of containers: no limit",
     ),
+    "the engine cannot load a profile of AppArmor (seen on a Debian node without recommended packages)": (
+        {ENGINE: part("apparmor", "Y\n")},
+        {},
+        [("docker.engine", "node", "fail", "none")],
+        "no container starts",
+    ),
     "one limit of logs is another": (
         {ENGINE: put('"max-file": "5"', '"max-file": "1"')},
         {},
@@ -407,9 +413,11 @@ def test_the_engine_is_read_as_recorded() -> None:
         unit="LoadState=loaded\nActiveState=active\nResult=success\n",
         info=fixture("docker/info-20.10.24.json") + "exit status 0\n",
         log__options='"max-size" : "10m"\n',
+        apparmor="none\n",
     )
     found = parse_engine(result(ENGINE, text))
     assert isinstance(found, Engine)
+    assert (found.confines, found.parser) == (False, "")
     assert (found.version, found.runtimes >= {"runc"}, found.log_options) == (
         "20.10.24+dfsg1",
         True,
