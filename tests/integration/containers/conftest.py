@@ -114,12 +114,15 @@ class EngineNode:
         assert "exception" not in answer, answer
         return answer
 
-    def play(self, role: str, *options: str) -> PlaybookRun:
-        """Apply a role as a playbook does."""
+    def play(self, roles: str, *options: str) -> PlaybookRun:
+        """Apply roles, named with blanks between them, as a playbook does."""
         self._runs += 1
-        task = {"name": "Role", "ansible.builtin.import_role": {"name": role, "rolespec_validate": False}}
+        tasks = [
+            {"name": "Role", "ansible.builtin.import_role": {"name": role, "rolespec_validate": False}}
+            for role in roles.split()
+        ]
         play = self._folder / "play.yml"
-        play.write_text(json.dumps([{"name": "Role", "hosts": "gpu_nodes", "gather_facts": False, "tasks": [task]}]))
+        play.write_text(json.dumps([{"name": "Role", "hosts": "gpu_nodes", "gather_facts": False, "tasks": tasks}]))
         return run_playbook(
             str(play), self._folder / f"reports-{self._runs}", "-i", str(self.containers.inventory), "--diff", *options
         )
