@@ -54,6 +54,10 @@ actions:
   type: list
   elements: str
   returned: success
+daemon_settings:
+  description: All that daemon.json says now, or would say; null without O(docker).
+  type: dict
+  returned: success
 gpus:
   description: Number of GPUs that the driver has.
   type: int
@@ -103,6 +107,7 @@ class ToolkitOnNode:
     def __init__(self, module):
         self.module, self.wanted = module, module.params
         self.actions, self.diff, self.warnings = [], [], []
+        self.settings = None
         self.gpus = read_gpus(ROOT)
         self.version = self.read_version()
 
@@ -132,6 +137,7 @@ class ToolkitOnNode:
     def register_runtime(self):
         """What nvidia-ctk sets, merged into daemon.json by the rules of that file."""
         file = DaemonFile(root=ROOT)
+        self.settings = file.settings
         if self.version is None:
             self.actions.append("register the runtime nvidia with Docker")
             return
@@ -139,6 +145,7 @@ class ToolkitOnNode:
         if engine_major() >= CDI_SINCE:
             # Not by nvidia-ctk --cdi.enabled, which drops the other features of the file (pkg/config/engine/docker).
             set_up = merge(set_up, {"features": {"cdi": True}}, file.path)
+        self.settings = set_up
         if set_up == file.settings:
             return
         file.refuse_clashes(set_up)
@@ -252,6 +259,7 @@ def apply(module):
         "changed": bool(node.actions),
         "toolkit": node.version,
         "actions": node.actions,
+        "daemon_settings": node.settings,
         "gpus": len(node.gpus.minors),
         "cdi_specification": SPEC if os.path.exists(ROOT + SPEC) else None,
         "diff": node.diff,

@@ -62,6 +62,10 @@ backup_file:
   description: Copy of the file before, beside it; null where there was none, or nothing changed.
   type: str
   returned: success
+settings:
+  description: All that the file says now, or would say.
+  type: dict
+  returned: success
 validated:
   description: Whether the installed engine has validated the file; false where it cannot or is not installed.
   type: bool
@@ -124,7 +128,13 @@ def apply(module):
     file.refuse_clashes(merged)
     refuse_storage_and_swarm(module, file.settings, wanted["settings"])
     changed = merged != file.settings
-    result = {"changed": changed, "changed_keys": [], "backup_file": None, "validated": False}
+    result = {
+        "changed": changed,
+        "changed_keys": [],
+        "backup_file": None,
+        "validated": False,
+        "settings": merged,
+    }
     if not changed:
         return result
     result["changed_keys"] = sorted(key for key in merged if merged[key] != file.settings.get(key))

@@ -49,6 +49,10 @@ options:
   default_runtime:
     description: Runtime that must be the default.
     type: str
+  foreseen_settings:
+    description: What C(daemon.json) will say once the tasks before have written it. Counts in check mode, where they
+      have not, in place of the file.
+    type: dict
   restart_allowed:
     description: Whether a restart may stop running containers.
     type: bool
@@ -104,6 +108,7 @@ def apply(module):
         wanted["restart_allowed"],
         wanted["timeout_s"],
         module.check_mode,
+        wanted["foreseen_settings"],
         lambda argv: module.run_command(list(argv), environ_update={"LC_ALL": "C"}),
     )
     before = node.describe()
@@ -141,6 +146,7 @@ def main():
             "cgroup_version": {"type": "int"},
             "runtime": {"type": "str"},
             "default_runtime": {"type": "str"},
+            "foreseen_settings": {"type": "dict"},
             "restart_allowed": {"type": "bool", "default": False},
             "timeout_s": {"type": "int", "default": 300},
         },

@@ -216,6 +216,21 @@ def test_a_restart_for_what_a_reload_does_not_bring(engine: Engine, run_module: 
     assert not run_module("docker_engine")["changed"]
 
 
+def test_check_mode_judges_what_the_tasks_before_would_write(engine: Engine, run_module: RunModule) -> None:
+    good = json.loads(engine.text)
+    engine.state()
+    # Somebody has altered the file, and it would be put right: nothing for the engine to do.
+    engine.file({**good, "log-opts": {"max-size": "77m"}})
+    assert not run_module("docker_engine", check=True, foreseen_settings=good)["changed"]
+    assert run_module("docker_engine", check=True)["changed"]
+    # A setting that is new: the restart is announced with it.
+    engine.file(good)
+    result = run_module("docker_engine", check=True, foreseen_settings={**good, "bip": "10.0.0.1/24"})
+    assert result["actions"] == [f"restart {UNIT} (daemon.json: bip)"]
+    # Without check mode the file counts.
+    assert not run_module("docker_engine", foreseen_settings={"debug": True})["changed"]
+
+
 def test_a_reload_is_not_repeated_while_a_restart_waits(engine: Engine, run_module: RunModule) -> None:
     engine.says["LiveRestoreEnabled"] = False
     engine.record(json.dumps({"log-opts": {"max-size": "10m"}}))

@@ -48,10 +48,12 @@ class EngineOnNode:
         restart_allowed: bool,
         timeout_s: int,
         check_mode: bool,
+        foreseen: dict[str, Any] | None,
         run: Run,
     ) -> None:
         self._expected, self._package, self._mount = expected, engine_package, data_root_mount
         self._allowed, self._timeout_s, self._check, self._run = restart_allowed, timeout_s, check_mode, run
+        self._foreseen = foreseen
         self._api = Engine(ROOT + SOCKET)
         self.actions: list[str] = []
         self.pending: list[str] = []
@@ -98,6 +100,8 @@ class EngineOnNode:
             raise DockerError(f"{UNIT} is not there", "run the role's part docker_install first")
         self._enable()
         file = DaemonFile(root=ROOT)
+        if self._check and self._foreseen is not None:
+            file.settings = self._foreseen
         file.refuse_clashes(file.settings)
         if self.service.needs_daemon_reload and not self._check:
             # Containers that run keep their GPUs over it only where these links are.
