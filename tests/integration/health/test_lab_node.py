@@ -85,7 +85,9 @@ def test_a_good_node_is_ok_by_the_playbook_and_by_the_command(health: HealthChec
     entry = done.host(health.node.name)
     assert entry["facts"]["health"]["verdict"] == "ok" and entry["changed"] == 0, done.output
     report = health.run(lab_profile())
-    assert report["verdict"] == "ok", report["findings"]
+    assert report["verdict"] == "ok", [
+        finding for finding in report["findings"] if finding["status"] not in ("ok", "skipped")
+    ]
     assert {finding["check"] for finding in report["findings"] if finding["status"] == "ok"} >= SEEN
 
 
