@@ -66,6 +66,8 @@ class ActionModule(ActionBase):
             result.update(self._act(arguments))
         except (DrainError, CampaignHeldError, OSError) as error:
             step = getattr(error, "next_step", "run the playbook again; it goes on with what is really there")
+            if arguments["state"] == "drained":
+                step += ". Nodes of the batch that are drained by now stay so until the next run, which knows them"
             result.update(failed=True, msg=str(error), next_step=step)
         return result
 
