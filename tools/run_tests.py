@@ -80,7 +80,7 @@ def _lab_folder(name: str) -> Step:
 
 
 def shell_files() -> list[str]:
-    """Tracked files that start with a shell's shebang."""
+    """Tracked files that start with a shell's shebang; a template is no shell before it is filled in."""
     names = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,
@@ -91,7 +91,7 @@ def shell_files() -> list[str]:
     found = []
     for name in filter(None, names):
         path = REPOSITORY / name
-        if path.is_file() and not path.is_symlink():
+        if path.is_file() and not path.is_symlink() and path.suffix != ".j2":
             with path.open("rb") as file:
                 first = file.readline(80)
             if first.startswith(b"#!") and (b"bash" in first or first.rstrip().endswith(b"/sh")):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dcgm_plan: packages by the node's driver and what is installed; what is refused before anything is touched."""
 
-import json
 from typing import Any
 
 import pytest
@@ -64,11 +63,14 @@ def test_without_a_driver_the_profile_has_to_say_the_cuda_and_check_mode_waits_f
     plan: Any, run_module: RunModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver(plan, monkeypatch, None)
+    warnings: list[str] = []
+    # where a test has loaded the controller's code, Ansible shows warnings there instead of returning them
+    monkeypatch.setattr("ansible.module_utils.basic.AnsibleModule.warn", lambda _self, text: warnings.append(text))
     result = run_module(plan)
     assert result["failed"] and "cannot be told" in result["msg"] and "cuda_major" in result["next_step"]
     result = run_module(plan, check=True)
     assert not result.get("failed") and result["apt"] is None, result
-    assert "installs the driver first" in json.dumps(result["warnings"])
+    assert len(warnings) == 1 and "installs the driver first" in warnings[0]
     assert run_module(plan, cuda_major=12)["cuda_major"] == 12
 
 
