@@ -10,6 +10,7 @@ from .check import Check, Profile
 from .counted_output import counted, parts_of
 from .docker_engine import TIMED_OUT, not_judged, said_and_status
 from .finding import Evidence, Finding
+from .gpu_findings import value_of
 from .node_evidence import NodeEvidence
 from .nvidia_smi_list import parse_list
 from .nvidia_smi_query import QUERY
@@ -115,7 +116,7 @@ def check_gpu_start(evidence: NodeEvidence, profile: Profile) -> Iterable[Findin
         yield skipped
         return
     started: Started = evidence.facts(START)
-    outside = {gpu.uuid for gpu in evidence.facts(QUERY).gpus}
+    outside = {value_of(gpu, "uuid") for gpu in evidence.facts(QUERY).gpus}
     seen = (Evidence(START, started.fault), Evidence(QUERY))
     if not started.image:
         raise NoEvidence(START, "no image is on the node, and none is pulled: docker pull one, such as ubuntu:24.04")

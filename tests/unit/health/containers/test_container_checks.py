@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engine, toolkit and running containers: what the roles leave passes, and each way to lose it is named."""
 
+import re
 from typing import Any
 
 import pytest
@@ -275,6 +276,12 @@ FAULTS: dict[str, tuple[dict[str, Change], dict[str, Any], list[Trouble], str]] 
         {},
         [("containers.gpu_start", "node", "fail", "none")],
         "sees 7 GPUs of 8; missing: GPU-",
+    ),
+    "nvidia-smi says no UUID of a GPU": (
+        {"nvidia_smi.query": lambda text: re.sub(r"\t*<uuid>.*</uuid>\n", "", text, count=1)},
+        {},
+        [("containers.gpu_start", "node", "unknown", "none")],
+        "UUID",
     ),
     "no image is on the node": (
         {START: both(part("image", "\n"), part("answer", "exit status 0\n"))},
