@@ -136,7 +136,7 @@ def stages() -> tuple[Stage, ...]:
     controller = Stage(
         "controller",
         10,
-        "the real ansible-playbook without nodes: preflight, reports, progress",
+        "the real ansible-playbook without nodes: preflight, reports, progress, campaigns",
         (Step("pytest-controller", pytest("-n", "2", "-m", "not lab and not container", "tests/integration")),),
         fast=True,
         beside_next=True,
@@ -150,7 +150,7 @@ def stages() -> tuple[Stage, ...]:
     )
     containers = Stage(
         "containers",
-        30,
+        45,
         "roles in Debian 12 and 13 systemd containers",
         (
             Step("container-images", ("tools/container_images",)),
@@ -161,7 +161,7 @@ def stages() -> tuple[Stage, ...]:
     )
     lab = Stage(
         "lab",
-        65,
+        70,
         "the virtual node: boots and plays, what needs no node beside it",
         (
             # In this order: a fresh node to a converged one, what that costs and its health, drift on it, its other
