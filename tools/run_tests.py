@@ -144,7 +144,7 @@ def stages() -> tuple[Stage, ...]:
     # By itself: building the image takes both cores.
     image = Stage(
         "image",
-        15,
+        12,
         "the image of the virtual node, if not cached, and its first boot",
         (Step("lab-up", python("-m", "lab", "up")),),
     )
@@ -161,7 +161,7 @@ def stages() -> tuple[Stage, ...]:
     )
     lab = Stage(
         "lab",
-        70,
+        68,
         "the virtual node: boots and plays, what needs no node beside it",
         (
             # In this order: a fresh node to a converged one, what that costs and its health, drift on it, its other
