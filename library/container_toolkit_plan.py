@@ -59,17 +59,18 @@ from ansible.module_utils.gpufleet.apt_packages import ENVIRONMENT, PackageError
 from ansible.module_utils.gpufleet.container_toolkit_error import ToolkitError
 from ansible.module_utils.gpufleet.container_toolkit_packages import PACKAGES, apt_arguments
 from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
+from ansible.module_utils.gpufleet.planned_downgrade import goes_back
 
 
 def plan(module):
     wanted = module.params
-    going_back = wanted["downgrade_to"] is not None
-    if going_back and wanted["downgrade_to"] != wanted["version"]:
-        raise ToolkitError(
-            f"the toolkit may go back to {wanted['downgrade_to']}, but the profile wants "
-            f"{wanted['version'] or 'no version'}. Nothing was changed",
-            "name the same version in packages.container_toolkit.version and nvidia_container_toolkit_downgrade_to",
-        )
+    going_back = goes_back(
+        wanted,
+        ToolkitError,
+        "the toolkit",
+        "packages.container_toolkit.version",
+        "nvidia_container_toolkit_downgrade_to",
+    )
     states = read_states(PACKAGES, lambda argv: module.run_command(list(argv), environ_update=ENVIRONMENT))
     installed = {name: state.version for name, state in states.items() if state.version}
     return {"changed": False, "apt": apt_arguments(wanted["version"], installed, wanted["upgrade"], going_back)}

@@ -104,6 +104,7 @@ from ansible.module_utils.gpufleet.dcgm_pairing import mismatch, newest_for, par
 from ansible.module_utils.gpufleet.listening_port import find_listeners
 from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
 from ansible.module_utils.gpufleet.package_version import upstream_version
+from ansible.module_utils.gpufleet.planned_downgrade import goes_back
 
 PACKAGE = f"{OLDER}-exporter"
 UNIT = "nvidia-dcgm-exporter.service"
@@ -200,13 +201,9 @@ class Plan:
 
     def service(self):
         wanted = self.wanted
-        going_back = wanted["downgrade_to"] is not None
-        if going_back and wanted["downgrade_to"] != wanted["version"]:
-            raise DcgmError(
-                f"the exporter may go back to {wanted['downgrade_to']}, but the profile wants "
-                f"{wanted['version'] or 'no version'}. Nothing was changed",
-                "name the same version in packages.dcgm_exporter.version and dcgm_exporter_downgrade_to",
-            )
+        going_back = goes_back(
+            wanted, DcgmError, "the exporter", "packages.dcgm_exporter.version", "dcgm_exporter_downgrade_to"
+        )
         version = wanted["version"]
         if version is None and self.has is not None and not wanted["upgrade"]:
             version = self.has

@@ -79,30 +79,19 @@ next_step:
 """
 
 import time
-import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpufleet.bounded_command import run_bounded
 from ansible.module_utils.gpufleet.dcgm_metrics import ScrapeError, missing_metrics, parse_scrape, reasons_in_log
+from ansible.module_utils.gpufleet.local_scrape import metrics_url, scrape
 
-LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}
 PAUSE_S, SCRAPE_LIMIT_S, LOG_LIMIT_S = 1, 15, 30
-
-
-def metrics_url(address, port):
-    host = LOOPBACK.get(address, address)
-    if ":" in host and not host.startswith("["):
-        host = "[" + host + "]"
-    return f"http://{host}:{port}/metrics"
 
 
 def look(url, metrics):
     """One scrape: (what it says, fault)."""
-    # Never through a proxy: the exporter is on this node.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=SCRAPE_LIMIT_S) as answer:
-            found = parse_scrape(answer.read().decode("utf-8", "replace"))
+        found = parse_scrape(scrape(url, SCRAPE_LIMIT_S))
     except ScrapeError as error:
         return None, f"{url} is no DCGM exporter: {error}"
     except (OSError, ValueError) as error:

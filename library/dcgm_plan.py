@@ -97,17 +97,12 @@ from ansible.module_utils.gpufleet.dcgm_packages import (
     warnings,
 )
 from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
+from ansible.module_utils.gpufleet.planned_downgrade import goes_back
 
 
 def plan(module):
     wanted = module.params
-    going_back = wanted["downgrade_to"] is not None
-    if going_back and wanted["downgrade_to"] != wanted["version"]:
-        raise DcgmError(
-            f"DCGM may go back to {wanted['downgrade_to']}, but the profile wants {wanted['version'] or 'no version'}. "
-            "Nothing was changed",
-            "name the same version in packages.dcgm.version and dcgm_downgrade_to",
-        )
+    going_back = goes_back(wanted, DcgmError, "DCGM", "packages.dcgm.version", "dcgm_downgrade_to")
     installed = installed_packages(("datacenter-gpu-manager*", "nv-hostengine", "libdcgm*", "dcgmi"))
     # First of all: this does not depend on the driver.
     older_release(installed, wanted["replace_older_release"])

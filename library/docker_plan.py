@@ -94,6 +94,7 @@ from ansible.module_utils.gpufleet.docker_packages import (
 from ansible.module_utils.gpufleet.docker_service import is_active
 from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
 from ansible.module_utils.gpufleet.package_version import upstream_version
+from ansible.module_utils.gpufleet.planned_downgrade import goes_back
 
 # Y where the kernel has AppArmor switched on; the file is missing where it has none.
 APPARMOR = "/sys/module/apparmor/parameters/enabled"
@@ -156,13 +157,7 @@ def refuse_stop(wanted, installed, leaving):
 
 def plan(module):
     wanted = module.params
-    going_back = wanted["downgrade_to"] is not None
-    if going_back and wanted["downgrade_to"] != wanted["version"]:
-        raise DockerError(
-            f"the engine may go back to {wanted['downgrade_to']}, but the profile wants "
-            f"{wanted['version'] or 'no version'}. Nothing was changed",
-            "name the same version in packages.docker.version and docker_downgrade_to",
-        )
+    going_back = goes_back(wanted, DockerError, "the engine", "packages.docker.version", "docker_downgrade_to")
     states = read_states(KNOWN, lambda argv: module.run_command(list(argv), environ_update=ENVIRONMENT))
     installed = {name: state.version for name, state in states.items() if state.version}
     packages = engine_packages(wanted["source"], read_os_release())

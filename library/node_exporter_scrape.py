@@ -65,27 +65,12 @@ fault:
 """
 
 import time
-import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpufleet.local_scrape import metrics_url, scrape
 from ansible.module_utils.gpufleet.node_exporter import ExporterParseError, parse_scrape
 
-LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}
 PAUSE_S = 1
-
-
-def metrics_url(address, port):
-    host = LOOPBACK.get(address, address)
-    if ":" in host and not host.startswith("["):
-        host = "[" + host + "]"
-    return f"http://{host}:{port}/metrics"
-
-
-def scrape(url, limit_s):
-    # Never through a proxy: the exporter is on this node.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=limit_s) as answer:
-        return answer.read().decode("utf-8", "replace")
 
 
 def look(url, version, limit_s):

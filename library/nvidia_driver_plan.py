@@ -129,6 +129,7 @@ from ansible.module_utils.gpufleet.nvidia_packages import (
     newest_common_release,
 )
 from ansible.module_utils.gpufleet.os_release import read_os_release, unsupported
+from ansible.module_utils.gpufleet.planned_downgrade import goes_back
 
 MOKUTIL_LIMIT_S = 30
 # What dkms signs with: dkms' own key (Debian), and the one that Ubuntu's shim-signed makes.
@@ -192,13 +193,9 @@ def refuse_unenrolled_key():
 
 def plan(module):
     wanted = module.params
-    going_back = wanted["downgrade_to"] is not None
-    if going_back and wanted["downgrade_to"] != wanted["version"]:
-        raise DriverPackagesError(
-            f"the driver may go back to {wanted['downgrade_to']}, but the profile wants "
-            f"{wanted['version'] or 'no version'}. Nothing was changed",
-            "name the same version in packages.nvidia_driver.version and nvidia_driver_downgrade_to",
-        )
+    going_back = goes_back(
+        wanted, DriverPackagesError, "the driver", "packages.nvidia_driver.version", "nvidia_driver_downgrade_to"
+    )
     kernels = installed_kernels(MODULES_ROOT, BOOT_ROOT)
     if not kernels and wanted["modules_from"] == "prebuilt":
         raise DriverPackagesError(

@@ -127,8 +127,8 @@ class ActionModule(ActionBase):
         plan.not_measured = [node for node in nodes if node not in measured]
         let_go = self._sort(plan, history, measured)
         caps = Caps(wanted["canary"], wanted["batch_size"], wanted["group_size"])
-        todo = [node for node in measured if node not in plan.left and node not in plan.right]
-        plan.batches = make_batches(in_order(todo, groups, plan.begun), groups, caps)
+        ahead = [node for node in measured if node not in plan.left and node not in plan.right]
+        plan.batches = make_batches(in_order(ahead, groups, plan.begun), groups, caps)
         plan.versions = {node: versions[node] for node in plan.nodes}
         lines = plan_lines(plan, caps, wanted["provider"])
         if broken:
